@@ -1,0 +1,167 @@
+"""The calls to a broker: paths, headers, and the JSON documents both sides hold as values.
+
+`encode`/`decode` are the only JSON door: msgspec builds the frozen dataclasses
+strictly, so a document of the wrong shape is an error that names the field.
+Batches never pass here; they travel as frames or Arrow streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from rocketq.errors import InvalidRequest
+from rocketq.protocol.model import Appended, QueueOffsets, SendStatus, TopicConfig
+
+FRAMES: Final = "application/vnd.rocketq.frames"
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+JSON: Final = "application/json"
+
+#: Headers of a pull's answer.
+STATUS_HEADER: Final = "x-rocketq-status"
+NEXT_OFFSET_HEADER: Final = "x-rocketq-next-offset"
+MIN_OFFSET_HEADER: Final = "x-rocketq-min-offset"
+MAX_OFFSET_HEADER: Final = "x-rocketq-max-offset"
+INCARNATION_HEADER: Final = "x-rocketq-incarnation"
+SUGGESTED_BROKER_HEADER: Final = "x-rocketq-suggested-broker-id"
+
+#: The longest a server holds a call, and what it adds to a client's own deadline.
+WAIT_MS_MAX: Final = 60_000
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> bytes:
+    """Return a protocol value as JSON."""
+    return msgspec.json.encode(value)
+
+
+def decode(data: bytes, kind: type[T], where: str = "the JSON body") -> T:
+    """Build a protocol value from JSON; raise InvalidRequest that names the field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            where, f"not a valid {kind.__name__}: {error}", hint="See docs/protocol.md for its form."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """Where each batch of one send went, in the order they were sent."""
+
+    status: SendStatus
+    broker: str
+    topic: str
+    appended: tuple[Appended, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """min and max of every queue of a topic on one broker; the index is the queue id.
+
+    `total` is the sum of the max offsets: it grows with every message, so
+    "wait until there is more than I know" is one comparison.
+    """
+
+    topic: str
+    broker: str
+    incarnation: str
+    total: int
+    queues: tuple[QueueOffsets, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOffsets:
+    """The offset that a time names in each queue; the index is the queue id."""
+
+    topic: str
+    broker: str
+    incarnation: str
+    at_us: int
+    offsets: tuple[int, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicRequest:
+    """Create a topic; with `if_absent` an existing one is a success and stays as it is.
+
+    `automatic` marks creation on a producer's behalf: refused where the broker
+    does not allow automatic creation.
+    """
+
+    read_queues: int = 4
+    write_queues: int = 4
+    perm: int = 6
+    message_bytes_max: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    if_absent: bool = False
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopicRequest:
+    """Change what is given; queue counts may grow, and read and write counts shrink apart."""
+
+    read_queues: int | None = None
+    write_queues: int | None = None
+    perm: int | None = None
+    message_bytes_max: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as this broker has it, with its offsets."""
+
+    broker: str
+    config: TopicConfig
+    total: int
+    queues: tuple[QueueOffsets, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """The topics of one broker."""
+
+    broker: str
+    topics: tuple[TopicConfig, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A group's progress in one queue of this broker: the next offset it will read."""
+
+    topic: str
+    queue: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsetsRequest:
+    """Store a group's progress. Offsets only advance, unless `reset` says they may go back."""
+
+    offsets: tuple[GroupOffset, ...] = field(hash=False)
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """What this broker knows of a group's progress; a queue never committed is absent, not 0."""
+
+    broker: str
+    group: str
+    offsets: tuple[GroupOffset, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerVersion:
+    """`GET /version` of a broker or NameServer."""
+
+    service: str
+    version: str
+    protocol: int = 1

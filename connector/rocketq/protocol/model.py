@@ -1,0 +1,174 @@
+"""The nouns of the protocol: frozen values that hash and compare.
+
+Offsets are array indexes into one MessageQueue: `min` is the first that is
+stored, `max` the next to be written, so a queue holds [min, max). Times are
+microseconds since 1970 in UTC (`_us`), durations milliseconds (`_ms`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntFlag, StrEnum
+from typing import Final
+
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}\Z")
+
+#: Queue ids are dense and small; the broker's own limit is lower still.
+QUEUE_COUNT_MAX: Final = 16_384
+#: As RocketMQ's properties, so that one key can never dominate a batch.
+KEY_BYTES_MAX: Final = 32_767
+TAG_BYTES_MAX: Final = 255
+#: What one pull may ask for; also what a client is prepared to take in.
+PULL_BYTES_MAX: Final = 64 * 1024 * 1024
+DEFAULT_QUEUES: Final = 4
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether `name` may name a topic, broker, cluster or group (RocketMQ: Validators)."""
+    return NAME_PATTERN.match(name) is not None
+
+
+class Perm(IntFlag):
+    """What a topic on one broker admits (RocketMQ: PermName; R 4, W 2)."""
+
+    NONE = 0
+    WRITE = 2
+    READ = 4
+    READ_WRITE = 6
+
+
+class FlushMode(StrEnum):
+    """When a send is acknowledged: after the page cache, or after the disk."""
+
+    ASYNC = "async"
+    SYNC = "sync"
+
+
+class SendStatus(StrEnum):
+    """RocketMQ's SendStatus; all but SEND_OK mean stored here but not as safely as asked."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class PullStatus(StrEnum):
+    """RocketMQ's PullStatus."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+class TimeBoundary(StrEnum):
+    """Which offset a time names (RocketMQ: BoundaryType).
+
+    LOWER is the first message stored at or after it, max if there is none;
+    UPPER the last stored at or before it, min if there is none.
+    """
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of one topic on one broker group: the unit of order and of parallelism."""
+
+    topic: str
+    broker: str
+    queue: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker}/{self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a producer sends: a body, and what it may be found or filtered by."""
+
+    body: bytes
+    key: bytes | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    born_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as a consumer gets it: with its place and its times."""
+
+    queue: MessageQueue
+    offset: int
+    body: bytes
+    key: bytes | None
+    tag: str | None
+    properties: dict[str, str] | None = field(hash=False)
+    born_at_us: int | None
+    stored_at_us: int
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.queue, self.offset)
+
+
+def message_id(queue: MessageQueue, offset: int) -> str:
+    """Return the id of a message, `broker:topic:queue:offset`; a colon is legal in no name."""
+    return f"{queue.broker}:{queue.topic}:{queue.queue}:{offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffsets:
+    """The readable range [min, max) of one queue."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where one batch went: `count` messages from `offset` on, in one queue of one broker."""
+
+    queue: int
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """The outcome of sending one batch (RocketMQ: SendResult)."""
+
+    status: SendStatus
+    queue: MessageQueue
+    offset: int
+    count: int
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.queue, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic as one broker keeps it (RocketMQ: TopicConfig).
+
+    `incarnation` is made anew whenever a topic of this name is created, so
+    that an offset remembered from before a delete is never taken for one of
+    the new topic. None of the optional limits overrides the broker's when None.
+    """
+
+    name: str
+    read_queues: int = DEFAULT_QUEUES
+    write_queues: int = DEFAULT_QUEUES
+    perm: int = int(Perm.READ_WRITE)
+    incarnation: str = ""
+    message_bytes_max: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+    @property
+    def queues(self) -> int:
+        return max(self.read_queues, self.write_queues)

@@ -1,0 +1,96 @@
+"""The canonical message batch, schema `message/1`, and making one.
+
+Spark, the wire and the disk all hold record batches of this schema:
+
+    key         binary                 what a message is found and ordered by
+    tag         string                 what it is filtered by
+    body        binary not null        what it says
+    properties  map<string, string>    what else is known of it
+    born_at     timestamp[us, UTC]     when its producer made it
+
+`normalise` takes what people have (a Table or RecordBatch with some of these
+columns, in any order and any of Arrow's equivalent layouts) and gives exactly
+this. What it cannot map is an `InvalidBatch`; it never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketq.errors import InvalidBatch
+from rocketq.protocol.model import Message
+
+#: The schema id in a frame header; 0 is message/1, the only one today.
+MESSAGE_SCHEMA_ID: Final = 0
+
+PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
+MESSAGE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("tag", pa.string()),
+        pa.field("body", pa.binary(), nullable=False),
+        pa.field("properties", PROPERTIES_TYPE),
+        pa.field("born_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Build one batch of schema message/1 from message values."""
+    try:
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([m.key for m in messages], pa.binary()),
+                pa.array([m.tag for m in messages], pa.string()),
+                pa.array([m.body for m in messages], pa.binary()),
+                pa.array(
+                    [None if m.properties is None else list(m.properties.items()) for m in messages],
+                    PROPERTIES_TYPE,
+                ),
+                pa.array([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
+            ],
+            schema=MESSAGE_SCHEMA,
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
+        raise InvalidBatch(
+            f"a message field has the wrong type: {error}",
+            hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
+        ) from error
+
+
+def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """Return `data` as batches of exactly schema message/1; missing nullable columns become null."""
+    names = data.schema.names
+    unknown = sorted(set(names) - set(MESSAGE_SCHEMA.names))
+    if unknown or len(set(names)) != len(names):
+        raise InvalidBatch(
+            f"columns {unknown or names} are not of schema message/1",
+            hint=f"The columns are {', '.join(MESSAGE_SCHEMA.names)}; only body is required.",
+        )
+    if "body" not in names:
+        raise InvalidBatch("there is no column 'body'", hint="body (binary or string) is required.")
+    batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+    return [_normalised(batch) for batch in batches]
+
+
+def _normalised(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = []
+    for field in MESSAGE_SCHEMA:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(field.name)
+        try:
+            columns.append(column if column.type == field.type else pc.cast(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidBatch(
+                f"column {field.name!r} of type {column.type} cannot become {field.type}: {error}",
+                hint="Cast it before sending; text columns may be string or binary.",
+            ) from error
+    if columns[MESSAGE_SCHEMA.get_field_index("body")].null_count:
+        raise InvalidBatch("column 'body' has nulls", hint="Send b'' for an empty message, or drop the row.")
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
