@@ -1,0 +1,181 @@
+"""One server of a local cluster as a child process.
+
+    start ──> the child prints one JSON line on stdout: {"service", "name", "address", "pid"}
+          └─> or it ends, or says nothing in time: ServerNotStarted, with the tail of its log
+
+The child's stderr goes to a log file that outlives it, so a failure can always be
+explained. It lives in a session of its own: Ctrl-C in a terminal or an interrupt
+in a notebook reaches the parent only, which then stops its children in order. The
+child watches `--parent-pid` and exits when the parent is gone without a word.
+
+Port 0 is asked for once. What the system then gave is kept, so a restarted server
+comes back under the address its clients know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import urlsplit
+
+from rocketq.errors import ServerNotStarted
+
+#: A cold start imports FastAPI and recovers a log; a loaded machine takes its time.
+START_TIMEOUT_S: Final = 60.0
+#: What a broker may take to drain and flush before it is killed.
+STOP_TIMEOUT_S: Final = 20.0
+LOG_TAIL_BYTES: Final = 4_000
+
+
+class ServerProcess:
+    """A NameServer or broker process that can be stopped, killed, paused and started again."""
+
+    def __init__(self, name: str, module: str, arguments: Sequence[str], *, port: int, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.address = ""
+        self._module = module
+        self._arguments = tuple(arguments)
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 if it was never started."""
+        return self._process.pid if self._process else 0
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start the process and wait until it listens; raise ServerNotStarted with its log otherwise."""
+        self.launch()
+        self.wait_until_listening(timeout_s)
+
+    def launch(self) -> None:
+        """Start the process without waiting, so that several can come up side by side."""
+        if self.running:
+            return
+        command = [
+            *(sys.executable, "-P", "-m", self._module, *self._arguments),
+            *("--port", str(self._port), "--parent-pid", str(os.getpid())),
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Take the address the launched process announces; raise ServerNotStarted if none comes."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        announced: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=_read_stdout, args=(process.stdout, announced), name=f"{self.name}-stdout", daemon=True
+        ).start()
+        try:
+            address = announced.get(timeout=timeout_s)
+        except queue.Empty:
+            self.kill()
+            raise self._not_started(f"it did not listen within {timeout_s:.0f} s") from None
+        if address is None:
+            code = process.wait(STOP_TIMEOUT_S)
+            raise self._not_started(f"it ended with exit code {code}")
+        self.address = address
+        self._port = urlsplit(address).port or self._port
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
+        """End the process in good order and return its exit code; kill it if it takes too long."""
+        process = self._process
+        if process is None:
+            return None
+        self.ask_to_stop()
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, also to a paused process, and return at once."""
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process as a crash would: SIGKILL, nothing flushed, nobody told."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """Stop the process where it stands: its sockets stay open and never answer."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._signal(signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """The end of what the process wrote to stderr."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
+            return log.read().decode("utf-8", "replace").strip()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _not_started(self, why: str) -> ServerNotStarted:
+        return ServerNotStarted(self.name, why, str(self.log), self.log_tail())
+
+
+def _read_stdout(stdout: IO[bytes], announced: queue.SimpleQueue[str | None]) -> None:
+    """Hand over the announced address, then keep reading so that the child never blocks on a full pipe."""
+    with stdout:
+        for line in stdout:
+            address = _announced_address(line)
+            if address:
+                announced.put(address)
+    announced.put(None)
+
+
+def _announced_address(line: bytes) -> str:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return ""
+    address = said.get("address") if isinstance(said, dict) else None
+    return address if isinstance(address, str) else ""
+
+
+def kill_all(processes: Sequence[ServerProcess]) -> None:
+    """Kill every process: the last resort when an owner goes away without closing."""
+    for process in processes:
+        process.kill()
+
+
+def stop_all(processes: Sequence[ServerProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Ask all to end at once, then wait for each, within one deadline for all of them."""
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        process.ask_to_stop()
+    for process in processes:
+        process.stop(max(0.1, deadline - time.monotonic()))

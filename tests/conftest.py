@@ -1,0 +1,49 @@
+"""What tests share: one real cluster and one real SparkSession for the whole run.
+
+`cluster` stays healthy: a test that kills, pauses or reconfigures servers starts a
+LocalCluster of its own. Topic names are a test's own too; `topic` makes one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketq.local import LocalCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """One NameServer and the brokers broker-a and broker-b, as processes."""
+    with LocalCluster(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One SparkSession on two cores; the connector is found without registering it."""
+    from pyspark_rocketq.local import local_session
+
+    session = local_session(
+        "rocketq-tests",
+        cores=2,
+        **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))},
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name no other test uses."""
+    named = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[:80].strip("-")
+    return f"{named}-{next(_numbers)}"
