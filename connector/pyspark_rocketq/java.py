@@ -61,7 +61,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """What one runtime says of itself."""
+    """What one runtime says of itself; the home of a shim is that of the runtime behind it."""
 
     home: Path
     version: int
@@ -79,7 +79,7 @@ def find_java(cache: Path | None = None) -> Java:
         elif not OLDEST <= probe.version <= NEWEST:
             tried[origin] = f"{binary} is Java {probe.version}"
         else:
-            home = _shim(probe, cache or cache_directory()) if slim else probe.home
+            home = _shim(probe, cache or cache_directory()) if slim else _home(origin, binary, probe)
             return Java(home, probe.version, origin, slim)
     raise JavaNotFound(tried)
 
@@ -127,6 +127,15 @@ def _probe(binary: Path, *arguments: str) -> _Probe | None:
     if home is None or version is None:
         return None
     return _Probe(Path(home[1].strip()), int(version[1]))
+
+
+def _home(origin: str, binary: Path, probe: _Probe) -> Path:
+    """Return the JAVA_HOME of a binary that needs no help of ours.
+
+    A JAVA_HOME may be an earlier process's shim, so it stays as it is; a `java` in PATH is often a
+    link, so the runtime itself says where it lies.
+    """
+    return binary.parent.parent if origin == "JAVA_HOME" else probe.home
 
 
 def _shim(probe: _Probe, cache: Path) -> Path:

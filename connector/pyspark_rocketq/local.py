@@ -36,8 +36,7 @@ def prepare_environment() -> Java:
     that is already set is the user's choice and stays.
     """
     java = find_java()
-    if java.origin != "PATH" or java.shimmed or os.environ.get("JAVA_HOME"):
-        os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # The workers of an interpreter in a virtual environment must find its `bin` first, too.
