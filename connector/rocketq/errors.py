@@ -100,17 +100,19 @@ class NameServersUnreachable(ClientError):
 
 
 class BrokerUnreachable(ClientError):
-    """A broker did not answer; whether it took the request is unknown."""
+    """A broker did not answer; unless `sent` is False, whether it took the request is unknown."""
 
     code = "BROKER_UNREACHABLE"
     status = 503
     retryable = True
 
-    def __init__(self, broker: str, address: str, why: str) -> None:
+    def __init__(self, broker: str, address: str, why: str, sent: bool = True) -> None:
+        self.sent = sent
+        outcome = "the request may or may not have been carried out" if sent else "nothing was sent to it"
         super().__init__(
             f"Broker {broker} at {address} did not answer: {why}.",
-            hint="It may be restarting; the request may or may not have been carried out.",
-            facts={"broker": broker, "address": address, "why": why},
+            hint=f"It may be restarting; {outcome}.",
+            facts={"broker": broker, "address": address, "why": why, "sent": sent},
         )
 
 

@@ -1,0 +1,257 @@
+"""Typed calls to one broker (docs/protocol.md, "Broker").
+
+One method for one endpoint; no retries, no choice of broker, no state. A call
+without an answer raises BrokerUnreachable, whose `sent` says whether the broker
+may have taken it; a refusal raises the error the broker drew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from rocketq.errors import BrokerUnreachable, RemoteError
+from rocketq.protocol import calls
+from rocketq.protocol.calls import (
+    AlterTopicRequest,
+    BrokerVersion,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffsets,
+    SendAnswer,
+    TimeOffsets,
+    TopicDescription,
+    TopicListing,
+    TopicOffsets,
+)
+from rocketq.protocol.model import PullStatus, TimeBoundary, TopicConfig
+from rocketq.protocol.route import MASTER_ID, TopicRoute
+from rocketq.protocol.slices import FrameSlice, open_frames
+from rocketq.transport import (
+    CONTROL_BYTES_MAX,
+    PULL_ANSWER_BYTES_MAX,
+    Body,
+    Query,
+    Response,
+    Transport,
+    TransportFailure,
+    path_of,
+)
+
+T = TypeVar("T")
+
+_JSON_BODY: Final = {"content-type": calls.JSON}
+_STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
+_ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to one pull: whole frames as they lie in the log, and where the queue stands.
+
+    `offset` is what was asked for, `next_offset` where to go on.
+    """
+
+    status: PullStatus
+    offset: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    incarnation: str
+    body: bytes = field(repr=False)
+
+    def slices(self, end: int | None = None) -> list[FrameSlice]:
+        """Open the frames, cut to [offset, end); raise CorruptFrame."""
+        return open_frames(self.body, self.offset, end)
+
+
+class BrokerApi:
+    """One broker process. Cheap to make: connections belong to the transport."""
+
+    def __init__(
+        self, transport: Transport, broker: str, address: str, *, timeout_ms: int | None = None
+    ) -> None:
+        self.broker, self.address = broker, address
+        self._transport = transport
+        self._timeout_ms = timeout_ms or transport.config.timeout_ms
+
+    def __repr__(self) -> str:
+        return f"BrokerApi({self.broker!r}, {self.address!r})"
+
+    # --- messages ----------------------------------------------------------------
+
+    def send(
+        self, topic: str, queues: Sequence[int], stream: Body, *, timeout_ms: int | None = None
+    ) -> SendAnswer:
+        """Append the batches of an Arrow stream: to `queues[i]` batch i, all to `queues[0]`, or as the broker
+        rotates if empty. Raises InvalidBatch, TooLarge, TopicNotFound, QueueNotFound, NoPermission,
+        SystemBusy, BrokerUnavailable, StoreFull, BrokerUnreachable.
+        """
+        answer = self._call(
+            "POST",
+            path_of("topics", topic, "messages"),
+            query={"queue": ",".join(map(str, queues)) or None},
+            body=stream,
+            headers=_STREAM_BODY,
+            timeout_ms=timeout_ms,
+        )
+        return self._decoded(answer, SendAnswer)
+
+    def pull(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+        group: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Pulled:
+        """Pull frames from `offset` on; held at most `wait_ms` while there are none.
+
+        Raises OffsetOutOfRange, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
+        """
+        answer = self._call(
+            "GET",
+            path_of("topics", topic, "queues", queue, "messages"),
+            query={
+                "offset": offset,
+                "max_bytes": max_bytes,
+                "max_messages": max_messages,
+                "wait_ms": wait_ms or None,
+                "group": group,
+            },
+            headers=_ACCEPT_FRAMES,
+            timeout_ms=timeout_ms,
+            hold_ms=wait_ms,
+            answer_bytes_max=PULL_ANSWER_BYTES_MAX,
+        )
+        return Pulled(
+            PullStatus(self._header(answer, calls.STATUS_HEADER)),
+            offset,
+            self._offset(answer, calls.NEXT_OFFSET_HEADER),
+            self._offset(answer, calls.MIN_OFFSET_HEADER),
+            self._offset(answer, calls.MAX_OFFSET_HEADER),
+            answer.headers.get(calls.INCARNATION_HEADER, ""),
+            answer.body,
+        )
+
+    def message(self, message_id: str) -> dict[str, Any]:
+        """Return one message as the JSON document of docs/protocol.md. Raises NotFound."""
+        return self._decoded(self._call("GET", path_of("messages", message_id)), dict[str, Any])
+
+    # --- offsets -----------------------------------------------------------------
+
+    def offsets(self, topic: str, *, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
+        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`."""
+        answer = self._call(
+            "GET",
+            path_of("topics", topic, "offsets"),
+            query={"after_total": after_total, "wait_ms": wait_ms or None},
+            hold_ms=wait_ms,
+        )
+        return self._decoded(answer, TopicOffsets)
+
+    def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary = TimeBoundary.LOWER) -> TimeOffsets:
+        """Return the offset that a time names in every queue."""
+        query: Query = {"at": at_us, "boundary": boundary.value}
+        return self._decoded(self._call("GET", path_of("topics", topic, "offsets"), query=query), TimeOffsets)
+
+    def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
+        """Return a group's progress on this broker; what it never committed is absent."""
+        path = path_of("groups", group, "offsets")
+        return self._decoded(self._call("GET", path, query={"topic": topic}), GroupOffsets)
+
+    def commit_offsets(self, group: str, request: CommitOffsetsRequest) -> GroupOffsets:
+        """Store a group's progress."""
+        path = path_of("groups", group, "offsets")
+        return self._decoded(self._call_json("PUT", path, request), GroupOffsets)
+
+    # --- topics ------------------------------------------------------------------
+
+    def topics(self) -> TopicListing:
+        return self._decoded(self._call("GET", path_of("topics")), TopicListing)
+
+    def topic(self, name: str) -> TopicDescription:
+        return self._decoded(self._call("GET", path_of("topics", name)), TopicDescription)
+
+    def create_topic(self, name: str, request: CreateTopicRequest) -> TopicConfig:
+        """Create a topic here. Raises Conflict if it exists and `if_absent` is not set, NoPermission."""
+        return self._decoded(self._call_json("PUT", path_of("topics", name), request), TopicConfig)
+
+    def alter_topic(self, name: str, request: AlterTopicRequest) -> TopicConfig:
+        return self._decoded(self._call_json("PATCH", path_of("topics", name), request), TopicConfig)
+
+    def delete_topic(self, name: str) -> None:
+        self._call("DELETE", path_of("topics", name))
+
+    def version(self) -> BrokerVersion:
+        return self._decoded(self._call("GET", "/version"), BrokerVersion)
+
+    # --- the shared way ----------------------------------------------------------
+
+    def _call_json(self, method: str, path: str, request: object) -> Response:
+        return self._call(method, path, body=calls.encode(request), headers=_JSON_BODY)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Body | None = None,
+        headers: dict[str, str] | None = None,
+        timeout_ms: int | None = None,
+        hold_ms: int = 0,
+        answer_bytes_max: int = CONTROL_BYTES_MAX,
+    ) -> Response:
+        margin_ms = self._transport.config.hold_margin_ms if hold_ms else 0
+        try:
+            return self._transport.call(
+                method,
+                self.address,
+                path,
+                query=query,
+                body=body,
+                headers=headers,
+                timeout_ms=timeout_ms or max(margin_ms, self._timeout_ms),
+                hold_ms=hold_ms,
+                answer_bytes_max=answer_bytes_max,
+            )
+        except TransportFailure as failure:
+            raise BrokerUnreachable(self.broker, self.address, failure.why, failure.sent) from failure
+
+    def _decoded(self, answer: Response, kind: type[T]) -> T:
+        return calls.decode(answer.body, kind, f"the answer of broker {self.broker} at {self.address}")
+
+    def _header(self, answer: Response, name: str) -> str:
+        value = answer.headers.get(name)
+        if value is None:
+            raise RemoteError(
+                f"Broker {self.broker} at {self.address} answered a pull without the header {name}.",
+                hint="Is this address a rocketq broker?",
+            )
+        return value
+
+    def _offset(self, answer: Response, name: str) -> int:
+        return int(self._header(answer, name))
+
+
+def master_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
+    """Return the master of a broker group; raise BrokerUnreachable when the route has none."""
+    data = route.broker(broker)
+    if data is None or data.master is None:
+        raise BrokerUnreachable(broker, "no known address", "the route names no master for it", sent=False)
+    return BrokerApi(transport, broker, data.master)
+
+
+def replica_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
+    """Return the replica of a broker group to read from: its master, else the one with the lowest id."""
+    data = route.broker(broker)
+    if data is None or not data.addresses:
+        raise BrokerUnreachable(broker, "no known address", "the route names no replica of it", sent=False)
+    address = data.addresses.get(MASTER_ID) or data.addresses[min(data.addresses)]
+    return BrokerApi(transport, broker, address)

@@ -1,0 +1,139 @@
+"""What a client can be told, as frozen values that refuse what cannot work.
+
+They are built once, by the caller or by `Client`; nothing here reads the
+environment. Durations are milliseconds (`_ms`), sizes bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from rocketq.errors import InvalidConfiguration
+from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
+from rocketq.protocol.model import PULL_BYTES_MAX
+
+Compression = Literal["lz4", "zstd"]
+Start = Literal["group", "earliest", "latest", "time"]
+Reset = Literal["earliest", "latest", "error"]
+
+#: What the producer puts into one request at most; the server's own limit is 16 MiB.
+REQUEST_BYTES_MAX = 12 * 1024 * 1024
+
+
+def _positive(config: Any, *but: str) -> None:
+    """Refuse every integer field below 1; those in `but` may be 0."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            continue
+        lowest = 0 if field.name in but else 1
+        if value < lowest:
+            raise InvalidConfiguration(field.name, value, f"it must be at least {lowest}")
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        listed = ", ".join(repr(a) for a in allowed)
+        raise InvalidConfiguration(
+            name, value, "it is none of the known values", hint=f"Use one of {listed}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransportConfig:
+    """How connections are made and how long a call may take."""
+
+    #: Idle connections kept for each server; more may be open at a moment.
+    pool_size: int = 16
+    connect_timeout_ms: int = 3_000
+    #: The whole call, when the caller says nothing else (RocketMQ: 3 s).
+    timeout_ms: int = 3_000
+    #: What a held call is given beyond its hold.
+    hold_margin_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        _positive(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """How messages are sent.
+
+    `timeout_ms` covers all attempts of one send (for `send_batch`, of one
+    request); `retries` counts the attempts after the first.
+    """
+
+    timeout_ms: int = 3_000
+    retries: int = 2
+    compression: Compression | None = None
+    #: Create a missing topic on every master, where the brokers allow it.
+    auto_create_topics: bool = True
+    auto_create_queues: int = 4
+    #: Send slower brokers less: RocketMQ's latency tables. Off, only retries avoid a broker.
+    fault_avoidance: bool = True
+    #: `send_batch` cuts its data into slices and requests of about these sizes.
+    slice_bytes: int = 1024 * 1024
+    request_bytes: int = 4 * 1024 * 1024
+    #: `submit`: how long a message may wait for company, and what closes a batch early.
+    linger_ms: int = 5
+    batch_bytes: int = 256 * 1024
+    batch_messages: int = 4_096
+    #: `submit` blocks while this much waits to be sent, at most `timeout_ms` long.
+    buffer_bytes: int = 32 * 1024 * 1024
+    sender_threads: int = 4
+
+    def __post_init__(self) -> None:
+        _positive(self, "retries", "linger_ms")
+        _one_of("compression", self.compression, (None, "lz4", "zstd"))
+        if self.batch_messages > BATCH_MESSAGES_MAX:
+            raise InvalidConfiguration(
+                "batch_messages", self.batch_messages, f"a batch holds at most {BATCH_MESSAGES_MAX}"
+            )
+        if self.request_bytes > REQUEST_BYTES_MAX:
+            raise InvalidConfiguration(
+                "request_bytes", self.request_bytes, f"a request may have {REQUEST_BYTES_MAX} bytes"
+            )
+        if self.batch_bytes > self.buffer_bytes:
+            raise InvalidConfiguration(
+                "batch_bytes", self.batch_bytes, "a batch could never fill: it is larger than buffer_bytes"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """How messages are read.
+
+    `start` says where a queue begins: at the group's committed offset (or
+    `start_fallback` where it has none), at its first or next message, or at the
+    first message stored at or after `start_timestamp_us`.
+    """
+
+    start: Start = "group"
+    start_fallback: Reset = "earliest"
+    start_timestamp_us: int | None = None
+    #: What happens when the wanted offset is gone: go on there, or raise from poll.
+    offset_reset: Reset = "earliest"
+    #: Memory for messages fetched ahead; one pull may overshoot it by one frame.
+    prefetch_bytes: int = 32 * 1024 * 1024
+    pull_bytes: int = 4 * 1024 * 1024
+    #: How long a broker or NameServer holds a call while there is nothing new.
+    hold_ms: int = 15_000
+    #: The wait after a failed call, before the next.
+    retry_ms: int = 500
+
+    def __post_init__(self) -> None:
+        _positive(self, "start_timestamp_us")
+        _one_of("start", self.start, ("group", "earliest", "latest", "time"))
+        _one_of("start_fallback", self.start_fallback, ("earliest", "latest", "error"))
+        _one_of("offset_reset", self.offset_reset, ("earliest", "latest", "error"))
+        if (self.start == "time") != (self.start_timestamp_us is not None):
+            raise InvalidConfiguration(
+                "start_timestamp_us",
+                self.start_timestamp_us,
+                f"it goes with start='time' and with nothing else, and start is {self.start!r}",
+            )
+        if self.pull_bytes > PULL_BYTES_MAX:
+            raise InvalidConfiguration(
+                "pull_bytes", self.pull_bytes, f"one pull may ask for at most {PULL_BYTES_MAX} bytes"
+            )

@@ -1,0 +1,340 @@
+"""HTTP calls with one deadline each, over pooled connections.
+
+What urllib3 leaves open is closed here:
+
+  * a deadline is for the *whole* call: before each send and each receive the
+    socket is given what is left of it, so a server that drips bytes cannot
+    stretch it;
+  * an answer's size is checked against a limit before and while it is read;
+  * a failure says whether the request can have reached the server. One that
+    surely did not (the connection never came about) may be repeated by anybody;
+    a GET that dies on a reused connection is repeated once here, because the
+    server closes idle connections when it restarts;
+  * `close` cuts the calls that are in flight, so a held pull ends at once.
+
+Pools are made on first use in each process: a child of `fork` never shares a
+socket with its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationValueError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from rocketq.config import TransportConfig
+from rocketq.errors import Closed, InvalidConfiguration, from_document
+from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.model import PULL_BYTES_MAX
+
+#: JSON answers; a topic list of 100,000 names fits.
+CONTROL_BYTES_MAX: Final = 32 * 1024 * 1024
+#: A pull stops after the frame that reaches its limit, so one frame comes on top.
+PULL_ANSWER_BYTES_MAX: Final = PULL_BYTES_MAX + FRAME_BYTES_MAX
+
+_RECEIVE_BYTES: Final = 1024 * 1024
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+
+Body: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+Query: TypeAlias = Mapping[str, str | int | None]
+
+
+class TransportFailure(Exception):
+    """A call got no answer. Inside the client only: the API classes name the server.
+
+    `sent` is False where the request cannot have reached the server.
+    """
+
+    def __init__(self, address: str, why: str, *, sent: bool) -> None:
+        super().__init__(f"{address}: {why}")
+        self.address, self.why, self.sent = address, why, sent
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer with a status below 400; header names are matched without case."""
+
+    status: int
+    headers: Mapping[str, str] = field(hash=False)
+    body: bytes
+
+
+class Deadline:
+    """A moment that a call must be over by."""
+
+    __slots__ = ("_at", "timeout_ms")
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._at = time.monotonic() + timeout_ms / 1000
+
+    def left_s(self) -> float:
+        """Return the seconds that are left; raise TimeoutError when none are."""
+        left = self._at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no answer within {self.timeout_ms} ms")
+        return left
+
+
+class _Tracked:
+    """Connections that `close` can cut, and whose sends obey the call's timeout."""
+
+    open_connections: weakref.WeakSet[Any]
+
+    def connect(self) -> None:
+        cast(Any, super()).connect()
+        self.open_connections.add(self)
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        # urllib3 sets the timeout of a reused socket only before it receives.
+        mine = cast(HTTPConnection, self)
+        if mine.sock is not None and isinstance(mine.timeout, int | float):
+            mine.sock.settimeout(mine.timeout)
+        cast(Any, super()).request(*args, **kwargs)
+
+
+class _Pools:
+    """The connection pools of one process."""
+
+    def __init__(self, pool_size: int) -> None:
+        self.pid = os.getpid()
+        self.pool_size = pool_size
+        self.by_address: dict[str, HTTPConnectionPool] = {}
+        self.open_connections: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
+
+    def pool(self, address: str) -> HTTPConnectionPool:
+        found = self.by_address.get(address)
+        if found is None:
+            found = self.by_address.setdefault(address, self._made(address))
+        return found
+
+    def _made(self, address: str) -> HTTPConnectionPool:
+        try:
+            url = urllib3.util.parse_url(address)
+        except LocationValueError as error:
+            raise InvalidConfiguration("address", address, f"not a URL: {error}") from error
+        if url.scheme not in ("http", "https") or not url.host or url.auth or url.path not in (None, "/"):
+            raise InvalidConfiguration(
+                "address", url._replace(auth=None).url, "not the base URL of a server", hint=_ADDRESS_HINT
+            )
+        secure = url.scheme == "https"
+        base: type[HTTPConnection] = HTTPSConnection if secure else HTTPConnection
+        connection = type("_Connection", (_Tracked, base), {"open_connections": self.open_connections})
+        pool_class = HTTPSConnectionPool if secure else HTTPConnectionPool
+        pool = pool_class(url.host, url.port, maxsize=self.pool_size, retries=False)
+        pool.ConnectionCls = connection
+        return pool
+
+    def cut(self) -> None:
+        """End every connection, also those a thread is waiting on."""
+        for pool in list(self.by_address.values()):
+            pool.close()
+        for connection in list(self.open_connections):
+            if connection.sock is not None:
+                _shut(connection.sock)
+
+
+_ADDRESS_HINT: Final = "An address looks like http://127.0.0.1:9876."
+
+
+class Transport:
+    """Calls to any server of the cluster. Thread-safe; usable on both sides of a fork."""
+
+    def __init__(self, config: TransportConfig | None = None) -> None:
+        self.config = config or TransportConfig()
+        self._pools = _Pools(self.config.pool_size)
+        self._closed = False
+
+    def call(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+        hold_ms: int = 0,
+        answer_bytes_max: int = CONTROL_BYTES_MAX,
+    ) -> Response:
+        """Make one call and return its whole answer.
+
+        `timeout_ms` is for everything, `hold_ms` is added to it for calls the
+        server may hold. `query` leaves out what is None. Raises the server's error as it is drawn
+        in `rocketq.errors`, TransportFailure without an answer, Closed.
+        """
+        deadline = Deadline((timeout_ms or self.config.timeout_ms) + hold_ms)
+        target = path + _query_string(query)
+        given = None if body is None else memoryview(body)
+        try:
+            return self._attempt(method, address, target, given, headers, deadline, answer_bytes_max)
+        except TransportFailure as failure:
+            if method not in _SAFE_METHODS or not isinstance(failure.__cause__, ProtocolError):
+                raise
+            # A connection from the pool was dead on arrival, or the server closed just now.
+            self._drop_idle(address)
+        return self._attempt(method, address, target, given, headers, deadline, answer_bytes_max)
+
+    def close(self) -> None:
+        """Cut all connections; calls in flight raise Closed. Closing twice is no error."""
+        self._closed = True
+        if self._pools.pid == os.getpid():
+            self._pools.cut()
+
+    def __enter__(self) -> Transport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _attempt(
+        self,
+        method: str,
+        address: str,
+        target: str,
+        body: memoryview | None,
+        headers: Mapping[str, str] | None,
+        deadline: Deadline,
+        answer_bytes_max: int,
+    ) -> Response:
+        if self._closed:
+            raise Closed("The transport")
+        pool = self._pool(address)
+        response = None
+        try:
+            left = deadline.left_s()
+            response = pool.urlopen(
+                method,
+                target,
+                body=cast(Any, body),
+                headers=headers,
+                redirect=False,
+                assert_same_host=False,
+                timeout=_timeout(left, self.config.connect_timeout_ms, body),
+                preload_content=False,
+                decode_content=False,
+            )
+            data = _read(response, deadline, answer_bytes_max)
+        except (HTTPError, OSError) as error:
+            if response is not None:
+                response.close()
+            if self._closed:
+                raise Closed("The transport") from error
+            why, sent = _explained(error, deadline)
+            raise TransportFailure(address, why, sent=sent) from error
+        if response.status >= 400:
+            raise from_document(_document(data), response.status)
+        return Response(response.status, cast(Mapping[str, str], response.headers), data)
+
+    def _pool(self, address: str) -> HTTPConnectionPool:
+        if self._pools.pid != os.getpid():
+            # After a fork. The parent's sockets are only forgotten here: to shut
+            # them down would end the parent's calls.
+            self._pools = _Pools(self.config.pool_size)
+        return self._pools.pool(address)
+
+    def _drop_idle(self, address: str) -> None:
+        pool = self._pools.by_address.pop(address, None)
+        if pool is not None:
+            pool.close()
+
+
+def path_of(*parts: str | int) -> str:
+    """Join parts of a path under /v1, each escaped: names may hold % and |."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def _query_string(query: Query | None) -> str:
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    return "?" + urlencode(given, safe=",") if given else ""
+
+
+def _timeout(left_s: float, connect_timeout_ms: int, body: memoryview | None) -> urllib3.Timeout:
+    # The connect timeout is also the send's: a request with a body gets all that is left.
+    connect = left_s if body is not None else min(left_s, connect_timeout_ms / 1000)
+    return urllib3.Timeout(connect=connect, read=left_s)
+
+
+def _read(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) -> bytes:
+    """Take in the body, at most `limit` bytes, giving each receive what is left of the deadline."""
+    announced = response.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise HTTPError(f"its answer is {announced} bytes, more than the {limit} asked for")
+    sock = getattr(response.connection, "sock", None)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        left = deadline.left_s()
+        if sock is not None:
+            sock.settimeout(left)
+        part = cast(Any, response).read1(_RECEIVE_BYTES)
+        if not part:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        size += len(part)
+        if size > limit:
+            raise HTTPError(f"its answer is longer than the {limit} bytes asked for")
+        parts.append(part)
+
+
+def _explained(error: Exception, deadline: Deadline) -> tuple[str, bool]:
+    """Say plainly what happened, and whether the request may have arrived."""
+    if isinstance(error, NewConnectionError):
+        return _plain(error.__cause__ or error), False
+    if isinstance(error, ConnectTimeoutError):
+        return "the connection was not accepted in time", False
+    if isinstance(error, SSLError):
+        return f"no secure connection could be made: {error}", False
+    if isinstance(error, ReadTimeoutError | TimeoutError):
+        return f"no answer within {deadline.timeout_ms} ms", True
+    if isinstance(error, ProtocolError):
+        return _plain(error.__cause__ or error), True
+    return _plain(error), True
+
+
+def _plain(error: BaseException) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "the connection was reset"
+    if isinstance(error, socket.gaierror):
+        return f"the host name is unknown ({error.strerror})"
+    if isinstance(error, TimeoutError):
+        return "the connection was not accepted in time"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _document(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shut(sock: Any) -> None:
+    """Wake a thread that waits on this socket: closing alone would not."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # It was not connected any more, which is what is wanted.
+        return
