@@ -49,13 +49,14 @@ DURABLE_LAG_MAX: Final = 0xFFFF_FFFF
 
 _HEADER: Final = struct.Struct("<IIIIBBHIQQqIIHHI")
 _CRC_START: Final = 12
+#: Offsets are 63 bits everywhere else: in Arrow, in Spark and in JSON documents.
+_OFFSET_MAX: Final = 2**63 - 1
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class FrameKind(IntEnum):
     """What the body of a frame is; 4 to 15 are kept for transactions, timers and sinks."""
 
-    BLANK = 0
     MESSAGES = 1
     STATE = 2
     CHANGE = 3
@@ -149,10 +150,15 @@ def encode(
 
 def peek(data: bytes | memoryview | pa.Buffer, at: int = 0) -> FrameHeader:
     """Decode and sanity-check the header at byte `at`, without looking at the rest of the frame."""
+    return _header(data, at)[0]
+
+
+def _header(data: bytes | memoryview | pa.Buffer, at: int) -> tuple[FrameHeader, int]:
+    """Return the checked header at byte `at` and the checksum it claims."""
     if len(data) - at < HEADER_BYTES:
         raise CorruptFrame(at, f"a header needs {HEADER_BYTES} bytes, {len(data) - at} are left")
     (
-        size, magic, _crc, epoch, kind, flags, schema_id, queue, queue_offset, log_offset,
+        size, magic, crc, epoch, kind, flags, schema_id, queue, queue_offset, log_offset,
         stored_at_us, count, body_bytes, topic_bytes, reserved, durable_lag,
     ) = _HEADER.unpack_from(data, at)  # fmt: skip
     if magic != MAGIC:
@@ -161,21 +167,23 @@ def peek(data: bytes | memoryview | pa.Buffer, at: int = 0) -> FrameHeader:
         raise CorruptFrame(at, f"size {size} does not fit topic {topic_bytes} and body {body_bytes}")
     if flags or reserved:
         raise CorruptFrame(at, "reserved bits are set: written by a newer version, or damaged")
-    return FrameHeader(
+    if queue_offset + count > _OFFSET_MAX or log_offset > _OFFSET_MAX:
+        raise CorruptFrame(at, f"offset {queue_offset} or log offset {log_offset} is out of range")
+    header = FrameHeader(
         size, epoch, kind, schema_id, queue, queue_offset, log_offset,
         stored_at_us, count, body_bytes, topic_bytes, durable_lag,
     )  # fmt: skip
+    return header, crc
 
 
 def verify(data: pa.Buffer, at: int = 0) -> Frame:
     """Decode the frame at byte `at` and check all of it; raise CorruptFrame."""
-    header = peek(data, at)
+    header, claimed = _header(data, at)
     if data.size - at < header.size:
         raise CorruptFrame(at, f"the frame has {header.size} bytes, {data.size - at} are left")
-    stored = int.from_bytes(data.slice(at + 8, 4).to_pybytes(), "little")
     actual = google_crc32c.value(data.slice(at + _CRC_START, header.size - _CRC_START))
-    if stored != actual:
-        raise CorruptFrame(at, f"the checksum is {actual:#010x}, the header says {stored:#010x}")
+    if claimed != actual:
+        raise CorruptFrame(at, f"the checksum is {actual:#010x}, the header says {claimed:#010x}")
     raw_topic = data.slice(at + HEADER_BYTES, header.topic_bytes).to_pybytes()
     try:
         topic = raw_topic.decode("ascii")

@@ -1,0 +1,1 @@
+"""The broker: an HTTP service (`app`) around a message store (`store`)."""

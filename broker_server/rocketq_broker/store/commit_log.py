@@ -1,0 +1,177 @@
+"""The commit log: all frames of the broker, one after the other, in segments.
+
+A segment is a file named by the 20-digit log offset of its first byte. The next
+one begins where it ends, so log offsets have no gaps and a position is found by
+bisection over the names. Every segment opens with a state frame
+(`state.Picture`), which makes the log, whatever retention took from its front,
+enough to rebuild the broker from.
+
+`LogCursor` is the arithmetic of appending, without a file: where the next frame
+goes and when a segment is full. `CommitLog` holds the files. A segment is synced
+before the next one is begun, so only the last one can have a torn tail.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from rocketq.protocol.frame import HEADER_BYTES, FrameHeader, peek
+from rocketq_broker.store.errors import MissingSegment
+from rocketq_broker.store.files import File, Files
+from rocketq_broker.store.handles import Handles
+
+DIRECTORY: Final = "commitlog"
+NAME_DIGITS: Final = 20
+
+
+def segment_name(start: int) -> str:
+    """Return the name of the segment whose first byte has log offset `start`."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+@dataclass(slots=True)
+class LogCursor:
+    """Where the next frame goes; `start` is the segment's first offset."""
+
+    start: int
+    position: int
+    segment_bytes: int
+
+    @property
+    def is_at_head(self) -> bool:
+        """Whether the next frame is the first of its segment."""
+        return self.position == self.start
+
+    def is_full_for(self, size: int) -> bool:
+        """Whether a frame of `size` opens a new segment instead; an empty segment takes any frame."""
+        return not self.is_at_head and self.position + size > self.start + self.segment_bytes
+
+    def roll(self) -> None:
+        self.start = self.position
+
+    def place(self, size: int) -> int:
+        """Return the frame's log offset and move past it."""
+        at = self.position
+        self.position += size
+        return at
+
+
+@dataclass(slots=True)
+class Extent:
+    """Bytes to append to one segment: `parts` go to log offset `at`."""
+
+    segment: int
+    at: int
+    size: int = 0
+    parts: list[bytes | pa.Buffer] = field(default_factory=list)
+
+    def add(self, size: int, parts: Sequence[bytes | pa.Buffer]) -> None:
+        self.size += size
+        self.parts.extend(parts)
+
+
+class CommitLog:
+    """The segments on disk. One thread writes and syncs; any thread reads."""
+
+    def __init__(self, files: Files, handles: Handles) -> None:
+        self._files = files
+        self._handles = handles
+        files.make_directory(DIRECTORY)
+        self._starts: list[int] = [
+            int(name) for name in files.list(DIRECTORY) if len(name) == NAME_DIGITS and name.isdigit()
+        ]
+        # The last segment stays open, whatever else the handle cache gives up.
+        self._last: File | None = None
+        self.end = self._starts[-1] + self.size_of(self._starts[-1]) if self._starts else 0
+
+    # --- where things are ---------------------------------------------------------
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first log offset of every segment, ascending."""
+        return tuple(self._starts)
+
+    @property
+    def begin(self) -> int:
+        return self._starts[0] if self._starts else 0
+
+    @staticmethod
+    def path(start: int) -> str:
+        return f"{DIRECTORY}/{segment_name(start)}"
+
+    def size_of(self, start: int) -> int:
+        return self._handles.get(self.path(start)).size()
+
+    def segment_of(self, at: int) -> int:
+        """Return the first offset of the segment that holds log offset `at`."""
+        return self._starts[max(0, bisect.bisect_right(self._starts, at) - 1)]
+
+    def check_no_hole(self) -> None:
+        """Raise MissingSegment unless each segment begins where the one before it ends."""
+        for start, following in zip(self._starts, self._starts[1:], strict=False):
+            expected = start + self.size_of(start)
+            if following != expected:
+                raise MissingSegment(expected, self.path(following))
+
+    # --- reading ------------------------------------------------------------------
+
+    def read(self, at: int, size: int) -> bytes:
+        """Read `size` bytes of one segment; fewer if it ends before."""
+        start = self.segment_of(at)
+        return self._handles.get(self.path(start)).read(size, at - start)
+
+    def header(self, at: int) -> FrameHeader:
+        """Decode the frame header at `at`; raise CorruptFrame."""
+        return peek(self.read(at, HEADER_BYTES))
+
+    # --- writing ------------------------------------------------------------------
+
+    def cursor(self, segment_bytes: int) -> LogCursor:
+        start = self._starts[-1] if self._starts else self.end
+        return LogCursor(start, self.end, segment_bytes)
+
+    def append(self, extents: Sequence[Extent]) -> None:
+        """Write extents in order; on an OSError nothing of them counts as written."""
+        for extent in extents:
+            if not self._starts or extent.segment != self._starts[-1]:
+                self._open_segment(extent.segment)
+            self._current().write(extent.parts, extent.at - extent.segment)
+            self.end = extent.at + extent.size
+
+    def _open_segment(self, start: int) -> None:
+        if self._starts:
+            self.sync()
+        self._last = self._handles.get(self.path(start), create=True)
+        self._files.sync_directory(DIRECTORY)
+        self._starts.append(start)
+
+    def _current(self) -> File:
+        if self._last is None:
+            self._last = self._handles.get(self.path(self._starts[-1]))
+        return self._last
+
+    def sync(self) -> None:
+        """Put everything written on disk; after an OSError the log's fate is unknown."""
+        if self._starts:
+            self._current().sync()
+
+    def truncate(self, end: int) -> None:
+        """Cut everything from log offset `end` on, and make the cut durable."""
+        self._last = None
+        while self._starts and self._starts[-1] >= end:
+            self._remove(self._starts.pop())
+        if self._starts:
+            file = self._handles.get(self.path(self._starts[-1]))
+            file.truncate(end - self._starts[-1])
+            file.sync()
+        self._files.sync_directory(DIRECTORY)
+        self.end = end
+
+    def _remove(self, start: int) -> None:
+        self._handles.forget(self.path(start))
+        self._files.remove(self.path(start))

@@ -1,0 +1,51 @@
+"""The store's settings, checked once when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketq.errors import InvalidConfiguration
+from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.model import FlushMode
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where the store lies and how it behaves; sizes in bytes, times in milliseconds."""
+
+    directory: Path
+    broker: str = "broker-a"
+    flush: FlushMode = FlushMode.ASYNC
+    #: RocketMQ: mappedFileSizeCommitLog.
+    segment_bytes: int = 1 << 30
+    #: Async flush writes back at least this often (RocketMQ: flushIntervalCommitLog).
+    flush_interval_ms: int = 500
+    #: A snapshot is due after this time or this much log, so that recovery replays little.
+    snapshot_interval_ms: int = 3_000
+    snapshot_log_bytes: int = 256 << 20
+    #: What may wait for the writer before senders are told SYSTEM_BUSY.
+    queued_bytes_max: int = 256 << 20
+    #: What one group commit takes at most.
+    group_bytes_max: int = 32 << 20
+    #: Batches below this size are merged with others of their queue in the same group.
+    merge_bytes: int = 16 << 10
+    open_files_max: int = 512
+    #: Units of one ConsumeQueue file (RocketMQ: mappedFileSizeConsumeQueue / 20).
+    queue_file_units: int = 300_000
+
+    def __post_init__(self) -> None:
+        if not 4096 <= self.segment_bytes <= 1 << 40:
+            raise InvalidConfiguration("segment_bytes", self.segment_bytes, "must be from 4096 to 2^40")
+        if not 0 <= self.merge_bytes <= FRAME_BYTES_MAX // 4:
+            raise InvalidConfiguration(
+                "merge_bytes", self.merge_bytes, f"must be from 0 to {FRAME_BYTES_MAX // 4}"
+            )
+        for name in (
+            "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
+            "group_bytes_max", "queue_file_units",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")
+        if self.open_files_max < 8:
+            raise InvalidConfiguration("open_files_max", self.open_files_max, "must be at least 8")

@@ -1,0 +1,82 @@
+"""What can go wrong below the broker's services.
+
+StoreError
+├── StoreLocked         another process holds the directory
+├── CorruptLog          good data has rotted; nothing was dropped
+├── MissingSegment      the log has a hole where a file should be
+├── CorruptSnapshot     the snapshot is damaged (recovery goes on without it)
+└── LogFailed           a write or sync failed; the store stopped acknowledging
+"""
+
+from __future__ import annotations
+
+from rocketq.errors import RocketqError
+
+
+class StoreError(RocketqError):
+    """Base of the store's errors."""
+
+    code = "STORE_ERROR"
+    status = 500
+
+
+class StoreLocked(StoreError):
+    """The data directory is in use."""
+
+    code = "STORE_LOCKED"
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"The data directory {directory} is in use by another broker.",
+            hint="Stop that broker, or give this one a directory of its own (--data-dir).",
+            facts={"directory": directory},
+        )
+
+
+class CorruptLog(StoreError):
+    """A frame that was once on disk is damaged."""
+
+    code = "CORRUPT_LOG"
+
+    def __init__(self, segment: str, log_offset: int, why: str, evidence: str) -> None:
+        super().__init__(
+            f"The log is damaged at offset {log_offset}, in segment {segment}: {why}. "
+            f"This is not a torn tail: {evidence}.",
+            hint="Restore the segment from a replica or a backup; nothing was changed or dropped.",
+            facts={"segment": segment, "log_offset": log_offset, "why": why, "evidence": evidence},
+        )
+
+
+class MissingSegment(StoreError):
+    """A segment's file is absent, or its size leaves a hole before the next one."""
+
+    code = "MISSING_SEGMENT"
+
+    def __init__(self, expected: int, found: str) -> None:
+        super().__init__(
+            f"The log has a hole: a segment should begin at offset {expected}, the next file is {found}.",
+            hint="Put the missing file back from a replica or a backup; nothing was changed.",
+            facts={"expected": expected, "found": found},
+        )
+
+
+class CorruptSnapshot(StoreError):
+    """The snapshot file does not hold what was written to it."""
+
+    code = "CORRUPT_SNAPSHOT"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The snapshot is damaged: {why}.", facts={"why": why})
+
+
+class LogFailed(StoreError):
+    """The disk refused a write or a sync, so what is durable is no longer known."""
+
+    code = "LOG_FAILED"
+
+    def __init__(self, action: str, why: str) -> None:
+        super().__init__(
+            f"The log could not {action}: {why}. The broker acknowledges nothing more and stops.",
+            hint="Check the disk; after a restart, recovery decides what was stored.",
+            facts={"action": action, "why": why},
+        )

@@ -1,0 +1,180 @@
+"""The seam between the store and the disk.
+
+The store speaks to `Files` and `File` only, with paths relative to its
+directory, so that tests can put a storage double underneath that cuts the
+power, tears writes or fails a sync. `OSFiles` is the real one.
+
+What a `File` promises is what POSIX promises and no more: a write is in the page
+cache when `write` returns, on the disk when `sync` has returned, and after a
+failed `sync` its fate is unknown.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from rocketq_broker.store.errors import StoreLocked
+
+#: Linux takes at most this many parts in one gathering write (IOV_MAX).
+PARTS_MAX = 1024
+
+
+class File(Protocol):
+    """One open file."""
+
+    def read(self, size: int, at: int) -> bytes:
+        """Return up to `size` bytes from `at`; fewer only at the end of the file."""
+        ...
+
+    def write(self, parts: Sequence[bytes | pa.Buffer], at: int) -> None:
+        """Write all parts one after the other from `at`; raise OSError if not all could be."""
+        ...
+
+    def sync(self) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+
+class Files(Protocol):
+    """A directory tree."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; none if there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory; it may be absent."""
+        ...
+
+    def replace(self, source: str, target: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def lock(self) -> None:
+        """Take the directory for this process; raise StoreLocked."""
+        ...
+
+    def unlock(self) -> None: ...
+
+
+class OSFile:
+    """A file of the operating system; closed when nobody holds it any more.
+
+    A handle may be dropped from a cache while another thread still reads through
+    it. It closes with its last reference, so that thread is never handed a
+    descriptor that has become another file's.
+    """
+
+    def __init__(self, path: str, create: bool) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._descriptor = os.open(path, flags, 0o600)
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "_descriptor", -1)
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def read(self, size: int, at: int) -> bytes:
+        data = os.pread(self._descriptor, size, at)
+        if 0 < len(data) < size:
+            pieces = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self._descriptor, size - got, at + got)):
+                pieces.append(data)
+                got += len(data)
+            return b"".join(pieces)
+        return data
+
+    def write(self, parts: Sequence[bytes | pa.Buffer], at: int) -> None:
+        for first in range(0, len(parts), PARTS_MAX):
+            some = parts[first : first + PARTS_MAX]
+            size = sum(len(part) for part in some)
+            written = os.pwritev(self._descriptor, some, at)
+            if written < size:
+                rest = b"".join(some)[written:]
+                while rest:
+                    written += (more := os.pwrite(self._descriptor, rest, at + written))
+                    rest = rest[more:]
+            at += size
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+
+class OSFiles:
+    """The tree below one real directory, which is made if it is absent."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._lock = -1
+        os.makedirs(root, mode=0o700, exist_ok=True)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def open(self, path: str, *, create: bool = False) -> OSFile:
+        return OSFile(self._path(path), create)
+
+    def list(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(path)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(self._path(path), mode=0o700, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(self._path(path))
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            os.rmdir(self._path(path))
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(self._path(source), self._path(target))
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(self._path(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._path(path))
+
+    def lock(self) -> None:
+        descriptor = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StoreLocked(self._root) from None
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1

@@ -1,0 +1,108 @@
+"""All consume queues of the store, by topic number and queue id.
+
+A queue exists here from its first message on; until then it is [0, 0) and costs
+nothing. Directories are numbers, never names, so no topic name can reach a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq_broker.store.files import Files
+from rocketq_broker.store.handles import Handles
+from rocketq_broker.store.state import QueueRange, State
+
+DIRECTORY: Final = "consumequeue"
+
+#: A queue's place in the store: its topic's number and its id.
+QueueKey = tuple[int, int]
+
+_EMPTY: Final = QueueRange(0, 0)
+
+
+class Queues:
+    """The table of queues. One thread changes it; any thread looks up."""
+
+    def __init__(self, files: Files, handles: Handles, file_units: int) -> None:
+        self._files = files
+        self._handles = handles
+        self._file_units = file_units
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        #: Files written since the last snapshot synced them.
+        self.dirty: set[str] = set()
+
+    def get(self, key: QueueKey) -> ConsumeQueue | None:
+        return self._queues.get(key)
+
+    def make(self, key: QueueKey) -> ConsumeQueue:
+        """Return the queue, made if it is new."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = ConsumeQueue(
+                self._files, self._handles, f"{DIRECTORY}/{key[0]}/{key[1]}", self._file_units, self.dirty
+            )
+            self._queues[key] = queue
+        return queue
+
+    def range(self, key: QueueKey) -> QueueRange:
+        queue = self._queues.get(key)
+        return _EMPTY if queue is None else QueueRange(queue.min, queue.end)
+
+    def ranges(
+        self, state: State, ends: Mapping[QueueKey, int] | None = None
+    ) -> dict[int, tuple[QueueRange, ...]]:
+        """Return every topic's queue ranges, with the ends of `ends` where they are given."""
+        ends = ends or {}
+        found = {}
+        for entry in state.topics.values():
+            row = []
+            for queue in range(entry.queues):
+                key = (entry.number, queue)
+                known = self.range(key)
+                row.append(QueueRange(known.min, ends.get(key, known.end)))
+            found[entry.number] = tuple(row)
+        return found
+
+    def reset(self, ranges: Mapping[int, Sequence[QueueRange]]) -> None:
+        """Make the table hold exactly these ranges, and cut or remove the files to fit."""
+        self._queues.clear()
+        for key, each in _keyed(ranges):
+            if each.end:
+                self.make(key).reset(each.min, each.end)
+        for number in self._files.list(DIRECTORY):
+            for queue in self._files.list(f"{DIRECTORY}/{number}"):
+                if (int(number), int(queue)) not in self._queues:
+                    self.drop((int(number), int(queue)))
+            if int(number) not in ranges:
+                self._files.remove(f"{DIRECTORY}/{number}")
+
+    def hold_files_for(self, ranges: Mapping[int, Sequence[QueueRange]]) -> bool:
+        """Whether the files of every range are there and long enough."""
+        self._queues.clear()
+        return all(
+            self.make(key).holds_files_for(each.min, each.end) for key, each in _keyed(ranges) if each.end
+        )
+
+    def drop(self, key: QueueKey) -> None:
+        """Remove a queue with its files."""
+        self.make(key).remove()
+        del self._queues[key]
+        prefix = f"{DIRECTORY}/{key[0]}/{key[1]}/"
+        self.dirty.difference_update([path for path in self.dirty if path.startswith(prefix)])
+
+    def drop_topic(self, number: int) -> None:
+        """Remove all queues of a topic with their files."""
+        for queue in self._files.list(f"{DIRECTORY}/{number}"):
+            self.drop((number, int(queue)))
+        self._files.remove(f"{DIRECTORY}/{number}")
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+
+def _keyed(ranges: Mapping[int, Sequence[QueueRange]]) -> Iterator[tuple[QueueKey, QueueRange]]:
+    for number, row in ranges.items():
+        for queue, each in enumerate(row):
+            yield (number, queue), each

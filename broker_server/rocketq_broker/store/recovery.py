@@ -1,0 +1,262 @@
+"""Bringing a store back: what its files say, whatever moment they were left in.
+
+1. The log must have no holes between its segments.
+2. The snapshot, if it is sound, lies within the log and its ConsumeQueue files
+   are there, is where replay begins; else the first segment's state frame is,
+   and the ConsumeQueues are written anew.
+3. Queues are cut to what that starting point vouches for, then the log behind it
+   is replayed: units are written, changes folded.
+4. The first damaged frame ends the replay. If any evidence says that it was once
+   on disk (it is not in the last segment, the snapshot lies beyond it, or a later
+   frame's durable end does), good data has rotted: CorruptLog, and nothing is
+   changed. Otherwise it is the torn tail of a write that was never
+   acknowledged as flushed, and the log is cut there.
+5. The log is synced before anything of it is served again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import HEADER_BYTES, MAGIC, Frame, FrameHeader, FrameKind, peek, verify
+from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.slices import open_batch
+from rocketq_broker.store import snapshot as snapshots
+from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.consume_queue import Units, units
+from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
+from rocketq_broker.store.files import Files
+from rocketq_broker.store.queues import QueueKey, Queues
+from rocketq_broker.store.snapshot import Snapshot
+from rocketq_broker.store.state import State, TopicDeleted, decode_change, decode_picture
+
+_WINDOW_BYTES: Final = 8 << 20
+#: Units are written in runs of about this many while replaying.
+_PENDING_UNITS: Final = 262_144
+_MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found and did; sizes in bytes, positions are log offsets."""
+
+    clean: bool
+    log_begin: int
+    log_end: int
+    replayed_from: int
+    frames_replayed: int
+    messages_replayed: int
+    torn_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One recovery under way; `run` does it all."""
+
+    files: Files
+    log: CommitLog
+    queues: Queues
+    state: State = field(default_factory=State)
+    stored_at_us: int = 0
+    notes: list[str] = field(default_factory=list)
+    _pending: dict[QueueKey, list[Units]] = field(default_factory=dict)
+    _pending_units: int = 0
+    _frames: int = 0
+    _messages: int = 0
+    #: A log replayed from its begin takes its state from the first state frame.
+    _needs_picture: bool = False
+
+    def run(self, clean: bool) -> RecoveryReport:
+        """Recover; raise CorruptLog or MissingSegment and change nothing if data is damaged."""
+        self.log.check_no_hole()
+        snapshot = self._sound_snapshot()
+        begin = self._start_from(snapshot)
+        end = self._replay(begin)
+        torn = self.log.end - end
+        if torn:
+            self.notes.append(f"cut a torn tail of {torn} bytes at log offset {end}")
+            self.log.truncate(end)
+        self._write_pending()
+        self.log.sync()
+        return RecoveryReport(
+            clean, self.log.begin, self.log.end, begin, self._frames, self._messages, torn, tuple(self.notes)
+        )
+
+    # --- where replay begins --------------------------------------------------------
+
+    def _sound_snapshot(self) -> Snapshot | None:
+        try:
+            snapshot = snapshots.read(self.files)
+        except CorruptSnapshot as error:
+            self.notes.append(f"{error.message} Everything was rebuilt from the log.")
+            return None
+        if snapshot is None:
+            return None
+        if snapshot.position > self.log.end:
+            raise CorruptLog(
+                self.log.path(self.log.starts[-1]) if self.log.starts else "commitlog",
+                self.log.end,
+                f"it ends at {self.log.end}",
+                f"the snapshot vouches for everything below {snapshot.position}",
+            )
+        if snapshot.position < self.log.begin or not self.queues.hold_files_for(snapshot.picture.ranges):
+            self.notes.append("ConsumeQueue files were missing or short; they were rebuilt from the log.")
+            return None
+        return snapshot
+
+    def _start_from(self, snapshot: Snapshot | None) -> int:
+        if snapshot is not None:
+            self.state = snapshot.picture.state()
+            self.stored_at_us = snapshot.picture.stored_at_us
+            self.queues.reset(snapshot.picture.ranges)
+            return snapshot.position
+        self._needs_picture = True
+        self.queues.reset({})
+        return self.log.begin
+
+    # --- replay ---------------------------------------------------------------------
+
+    def _replay(self, begin: int) -> int:
+        """Fold all sound frames from `begin` on; return where they end."""
+        at = begin
+        try:
+            for frame in self._sound_frames(begin):
+                self._fold(frame)
+                at += frame.header.size
+        except CorruptFrame as damage:
+            self._refuse_rot(at, damage)
+        return at
+
+    def _sound_frames(self, begin: int) -> Iterator[Frame]:
+        """Yield frame after frame; raise CorruptFrame at the first that is damaged or misplaced."""
+        for start in self.log.starts:
+            segment_end = start + self.log.size_of(start)
+            at = max(begin, start)
+            while at < segment_end:
+                data = pa.py_buffer(self.log.read(at, min(_WINDOW_BYTES, segment_end - at)))
+                header = peek(data)
+                if header.size > data.size:
+                    data = pa.py_buffer(self.log.read(at, header.size))
+                within = 0
+                while within < data.size:
+                    if data.size - within < HEADER_BYTES and at + data.size < segment_end:
+                        break
+                    header = peek(data, within)
+                    if header.size > data.size - within and at + data.size < segment_end:
+                        break
+                    frame = verify(data, within)
+                    if header.log_offset != at + within:
+                        raise CorruptFrame(at + within, f"it belongs to log offset {header.log_offset}")
+                    yield frame
+                    within += header.size
+                at += within
+
+    def _fold(self, frame: Frame) -> None:
+        header = frame.header
+        self._frames += 1
+        self.stored_at_us = max(self.stored_at_us, header.stored_at_us)
+        try:
+            if header.kind == FrameKind.MESSAGES:
+                self._fold_messages(frame)
+            elif header.kind == FrameKind.CHANGE:
+                change = decode_change(frame.body.to_pybytes())
+                if isinstance(change, TopicDeleted) and change.name in self.state.topics:
+                    self._write_pending()
+                    self.queues.drop_topic(self.state.topics[change.name].number)
+                self.state = self.state.apply(change)
+            elif header.kind == FrameKind.STATE and self._needs_picture:
+                picture = decode_picture(frame.body.to_pybytes())
+                self.state = picture.state()
+                # Nothing of what lies before this frame is left, so every queue begins at its end.
+                for number, row in picture.ranges.items():
+                    for queue, each in enumerate(row):
+                        if each.end:
+                            self.queues.make((number, queue)).reset(each.end, each.end)
+        except msgspec.DecodeError as error:
+            raise CorruptFrame(header.log_offset, f"its body cannot be read: {error}") from error
+        self._needs_picture = False
+
+    def _fold_messages(self, frame: Frame) -> None:
+        header = frame.header
+        entry = self.state.topics.get(frame.topic)
+        if entry is None:
+            raise CorruptFrame(header.log_offset, f"its topic {frame.topic!r} does not exist there")
+        key = (entry.number, header.queue)
+        queue = self.queues.make(key)
+        if header.queue_offset != queue.end:
+            raise CorruptFrame(
+                header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
+            )
+        hashes = hash_column(open_batch(frame, header.log_offset).column("tag"))
+        self._pending.setdefault(key, []).append(units(header.log_offset, header.size, hashes))
+        self._pending_units += header.count
+        queue.end += header.count
+        self._messages += header.count
+        if self._pending_units >= _PENDING_UNITS:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        for key, runs in self._pending.items():
+            queue = self.queues.make(key)
+            made = np.concatenate(runs)
+            queue.write(queue.end - made.size, made)
+        self._pending.clear()
+        self._pending_units = 0
+
+    # --- torn tail or rot -----------------------------------------------------------
+
+    def _refuse_rot(self, at: int, damage: CorruptFrame) -> None:
+        """Raise CorruptLog if there is evidence that the frame at `at` was once on disk."""
+        start = self.log.segment_of(at)
+        why = str(damage.facts["why"])
+        if start != self.log.starts[-1]:
+            raise CorruptLog(
+                self.log.path(start),
+                at,
+                why,
+                "a later segment exists, and one is synced before the next begins",
+            )
+        witness = self._witness(at)
+        if witness is not None:
+            raise CorruptLog(
+                self.log.path(start),
+                at,
+                why,
+                f"the frame at {witness.log_offset} says that all below {witness.durable_end} was on disk",
+            )
+
+    def _witness(self, at: int) -> FrameHeader | None:
+        """Return the header of a sound frame behind `at` whose durable end lies beyond it."""
+        place = at + 8
+        while place + HEADER_BYTES <= self.log.end:
+            data = self.log.read(place, min(_WINDOW_BYTES, self.log.end - place))
+            found = data.find(_MAGIC_BYTES, 4)
+            if found < 0 or place + found - 4 + HEADER_BYTES > self.log.end:
+                if place + len(data) >= self.log.end:
+                    return None
+                # The magic number may straddle two windows.
+                place += len(data) - HEADER_BYTES
+                continue
+            candidate = place + found - 4
+            header = self._sound_header(candidate)
+            if header is not None and header.durable_end > at:
+                return header
+            place = candidate + (header.size if header is not None else 1)
+        return None
+
+    def _sound_header(self, at: int) -> FrameHeader | None:
+        try:
+            header = self.log.header(at)
+            if header.log_offset != at:
+                return None
+            return verify(pa.py_buffer(self.log.read(at, header.size))).header
+        except CorruptFrame:
+            return None

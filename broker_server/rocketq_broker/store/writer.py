@@ -1,0 +1,251 @@
+"""The log writer: one thread that commits whatever is waiting, as one group.
+
+Senders hand operations over and go on. The thread takes all that have come
+together while it was busy, plans them (`group`), writes the log with one
+gathering write, and under sync flush makes it durable with one fdatasync: the
+more senders there are, the more share the price of a sync.
+
+The order within a commit is the promise: log, then disk (sync flush), then
+ConsumeQueue units, then the queue's end and the state, then the answers. Whoever
+has an answer can read what it speaks of.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue as queues_module
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from rocketq.clock import Clock
+from rocketq.errors import BrokerUnavailable, RocketqError, StoreFull, SystemBusy
+from rocketq.protocol.model import FlushMode
+from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.consume_queue import Units, units
+from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.group import GroupPlan, Operation
+from rocketq_broker.store.queues import QueueKey, Queues
+from rocketq_broker.store.state import State
+
+_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: What a full queue tells senders to wait; roughly the time to write a group or two.
+RETRY_AFTER_MS: Final = 50
+_OPERATION_BYTES: Final = 256
+
+
+@dataclass(slots=True)
+class Published:
+    """What readers may see; the writer replaces it whole, under `lock`."""
+
+    state: State
+    stored_at_us: int
+    #: Log offset below which everything is dispatched, and below which it is on disk.
+    position: int
+    durable_end: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class LogWriter:
+    """Takes operations from any thread and commits them in groups on its own."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: Queues,
+        published: Published,
+        clock: Clock,
+        on_arrival: Callable[[Collection[tuple[str, int]]], None],
+        on_change: Callable[[], None],
+        on_fault: Callable[[StoreError], None],
+        on_commit: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._published = published
+        self._clock = clock
+        self._on_arrival = on_arrival
+        self._on_change = on_change
+        self._on_fault = on_fault
+        self._on_commit = on_commit
+        self._inbox: queues_module.SimpleQueue[Operation | None] = queues_module.SimpleQueue()
+        self._lock = threading.Lock()
+        self._queued_bytes = 0
+        self._stopped_why = ""
+        self._failure: StoreError | None = None
+        self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
+        self.groups = 0
+
+    # --- any thread -------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> None:
+        """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now."""
+        size = operation.size + _OPERATION_BYTES
+        with self._lock:
+            if self._stopped_why:
+                raise BrokerUnavailable(self._config.broker, self._stopped_why)
+            if self._queued_bytes and self._queued_bytes + size > self._config.queued_bytes_max:
+                raise SystemBusy(f"{self._queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
+            self._queued_bytes += size
+            self._inbox.put(operation)
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    def stop(self) -> None:
+        """Commit what has been taken, then end the thread; later operations are refused."""
+        with self._lock:
+            first = not self._stopped_why
+            self._stopped_why = self._stopped_why or "it is shutting down"
+            if first:
+                self._inbox.put(None)
+        self._thread.join()
+
+    def fail(self, error: StoreError) -> None:
+        """Stop acknowledging for good: refuse what waits and what comes; tell the owner once."""
+        with self._lock:
+            first = self._failure is None
+            self._failure = error
+            self._stopped_why = f"its log failed ({error.message})"
+        if first:
+            self._inbox.put(None)
+            self._on_fault(error)
+
+    # --- the writer thread --------------------------------------------------------------
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            group: list[Operation] = []
+            running = self._take(group)
+            if not group:
+                continue
+            if self._failure is not None:
+                self._refuse(group, BrokerUnavailable(self._config.broker, self._stopped_why))
+                continue
+            self._commit(group)
+        self._refuse_rest()
+
+    def _take(self, group: list[Operation]) -> bool:
+        """Wait for one operation and take all that came with it; return False at the end."""
+        size = 0
+        operation = self._inbox.get()
+        while operation is not None:
+            group.append(operation)
+            size += operation.size + _OPERATION_BYTES
+            if size >= self._config.group_bytes_max:
+                break
+            try:
+                operation = self._inbox.get_nowait()
+            except queues_module.Empty:
+                break
+        with self._lock:
+            self._queued_bytes -= size
+        return operation is not None
+
+    def _refuse_rest(self) -> None:
+        rest: list[Operation] = []
+        while not self._inbox.empty():
+            operation = self._inbox.get()
+            if operation is not None:
+                rest.append(operation)
+        self._refuse(rest, BrokerUnavailable(self._config.broker, self._stopped_why))
+
+    def _refuse(self, group: list[Operation], error: RocketqError) -> None:
+        for operation in group:
+            operation.done(error)
+
+    def _commit(self, group: list[Operation]) -> None:
+        plan = self._plan(group)
+        before = self._log.end
+        try:
+            self._log.append(plan.extents)
+        except OSError as error:
+            self._write_failed(group, before, error)
+            return
+        durable = self._published.durable_end
+        try:
+            if plan.extents and self._config.flush is FlushMode.SYNC:
+                self._log.sync()
+                durable = self._log.end
+            self._publish(plan, durable)
+        except OSError as error:
+            failure = LogFailed("make a group durable and readable", str(error))
+            self.fail(failure)
+            self._refuse(group, BrokerUnavailable(self._config.broker, failure.message))
+            return
+        self.groups += 1
+        for answer in plan.answers:
+            answer()
+        self._announce(plan)
+        self._on_commit(self._published.position)
+
+    def _plan(self, group: list[Operation]) -> GroupPlan:
+        published = self._published
+        plan = GroupPlan(
+            broker=self._config.broker,
+            state=published.state,
+            queues=self._queues,
+            cursor=self._log.cursor(self._config.segment_bytes),
+            # Store times never decrease along the log, even if the clock is set back.
+            stored_at_us=max(self._clock.now_us(), published.stored_at_us),
+            durable_end=published.durable_end,
+            merge_bytes=self._config.merge_bytes,
+        )
+        for operation in group:
+            plan.add(operation)
+        plan.place_waiting()
+        return plan
+
+    def _write_failed(self, group: list[Operation], before: int, error: OSError) -> None:
+        """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
+        try:
+            self._log.truncate(before)
+        except OSError as second:
+            error = second
+        if error.errno in _FULL_ERRORS:
+            self._refuse(group, StoreFull(self._config.broker, 100))
+            return
+        failure = LogFailed("be written", str(error))
+        self.fail(failure)
+        self._refuse(group, BrokerUnavailable(self._config.broker, failure.message))
+
+    def _publish(self, plan: GroupPlan, durable: int) -> None:
+        by_queue: dict[QueueKey, list[Units]] = {}
+        firsts: dict[QueueKey, int] = {}
+        for frame in plan.frames:
+            firsts.setdefault(frame.key, frame.first)
+            by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
+        published = self._published
+        with published.lock:
+            for key, runs in by_queue.items():
+                made = runs[0] if len(runs) == 1 else np.concatenate(runs)
+                self._queues.make(key).write(firsts[key], made)
+            for key, end in plan.ends.items():
+                self._queues.make(key).end = end
+            published.state = plan.state
+            published.stored_at_us = plan.stored_at_us
+            published.position = self._log.end
+            published.durable_end = max(published.durable_end, durable)
+            for number in plan.deleted:
+                self._queues.drop_topic(number)
+
+    def _announce(self, plan: GroupPlan) -> None:
+        if plan.frames:
+            self._on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
+        if plan.topics_changed:
+            self._on_change()
