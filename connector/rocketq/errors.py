@@ -39,8 +39,9 @@ codes (`ResponseCode`, `SendStatus`), because HTTP carries words well.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rocketq.protocol.model import MessageQueue
 
@@ -105,6 +106,8 @@ class BrokerUnreachable(ClientError):
     code = "BROKER_UNREACHABLE"
     status = 503
     retryable = True
+
+    sent: bool
 
     def __init__(self, broker: str, address: str, why: str, sent: bool = True) -> None:
         self.sent = sent
@@ -344,6 +347,12 @@ class OffsetOutOfRange(RemoteError):
     code = "OFFSET_OUT_OF_RANGE"
     status = 416
 
+    queue: MessageQueue
+    requested: int
+    min_offset: int
+    max_offset: int
+    corrected: int
+
     def __init__(self, topic: str, broker: str, queue: int, requested: int, min: int, max: int) -> None:
         self.queue = MessageQueue(topic, broker, queue)
         self.requested, self.min_offset, self.max_offset = requested, min, max
@@ -374,6 +383,8 @@ class SystemBusy(RemoteError):
     code = "SYSTEM_BUSY"
     status = 429
     retryable = True
+
+    retry_after_ms: int
 
     def __init__(self, why: str, retry_after_ms: int) -> None:
         self.retry_after_ms = retry_after_ms
@@ -435,6 +446,8 @@ class CorruptFrame(RocketqError):
     code = "CORRUPT_FRAME"
     status = 422
 
+    offset: int
+
     def __init__(self, offset: int, why: str) -> None:
         self.offset = offset
         super().__init__(
@@ -454,14 +467,35 @@ def by_code() -> dict[str, type[RocketqError]]:
 
 
 def _rebuild(cls: type[RocketqError], message: str, hint: str, facts: JsonFacts) -> RocketqError:
-    """Make an error of `cls`; one whose facts do not fit keeps the sender's sentence."""
+    """Make an error of `cls` from its facts, and with the sender's sentence.
+
+    Facts that `cls` does not know (a newer sender's) are kept aside. If the others do
+    not make one, it is the nearest class above whose errors have no attributes of
+    their own, so that no error is ever half made.
+    """
     try:
-        error = cls(**facts)
-    except (TypeError, ValueError, AttributeError):
-        error = cls.__new__(cls)
+        error = cls(**_fitting(cls, facts))
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError):
+        plain: type[RocketqError] = next(
+            c for c in cls.__mro__ if c is RocketqError or not inspect.get_annotations(c)
+        )
+        error = RocketqError.__new__(plain)
         RocketqError.__init__(error, message, hint=hint, facts=facts)
-    error.message, error.hint = message, hint
+    error.message, error.hint, error.facts = message, hint, dict(facts)
     return error
+
+
+_FACT_TYPES: Final[Mapping[Any, type]] = {"int": int, "str": str}
+
+
+def _fitting(cls: type[RocketqError], facts: JsonFacts) -> dict[str, Any]:
+    """Return the facts that `cls` is made of; raise TypeError for one of the wrong type."""
+    known = inspect.signature(cls.__init__).parameters
+    fitting = {name: fact for name, fact in facts.items() if name in known}
+    for name, fact in fitting.items():
+        if not isinstance(fact, _FACT_TYPES.get(known[name].annotation, object)):
+            raise TypeError(f"{name} is {fact!r}")
+    return fitting
 
 
 def from_document(document: Any, status: int) -> RocketqError:
@@ -470,7 +504,12 @@ def from_document(document: Any, status: int) -> RocketqError:
         return RemoteError(
             f"The server answered HTTP {status} without an error document.", facts={"status": status}
         )
-    facts = document.get("facts")
-    message, hint = str(document.get("message", "")), str(document.get("hint", ""))
-    cls = by_code().get(document["code"], RemoteError)
-    return _rebuild(cls, message, hint, facts if isinstance(facts, dict) else {})
+    code: str = document["code"]
+    message, hint, facts = (document.get(name) for name in ("message", "hint", "facts"))
+    facts = facts if isinstance(facts, dict) else {}
+    cls = by_code().get(code)
+    if cls is None:
+        cls, facts = RemoteError, {**facts, "code": code, "status": status}
+    return _rebuild(
+        cls, message if isinstance(message, str) else "", hint if isinstance(hint, str) else "", facts
+    )

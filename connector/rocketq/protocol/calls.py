@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.model import Appended, QueueOffsets, SendStatus, TopicConfig
+from rocketq.protocol.model import Appended, Int64, QueueOffsets, SendStatus, TopicConfig
 
 FRAMES: Final = "application/vnd.rocketq.frames"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
@@ -42,9 +42,10 @@ def decode(data: bytes, kind: type[T], where: str = "the JSON body") -> T:
     """Build a protocol value from JSON; raise InvalidRequest that names the field."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        name = getattr(kind, "__name__", str(kind))
         raise InvalidRequest(
-            where, f"not a valid {kind.__name__}: {error}", hint="See docs/protocol.md for its form."
+            where, f"not a valid {name}: {error}", hint="See docs/protocol.md for its form."
         ) from None
 
 
@@ -69,7 +70,7 @@ class TopicOffsets:
     topic: str
     broker: str
     incarnation: str
-    total: int
+    total: Int64
     queues: tuple[QueueOffsets, ...] = field(hash=False)
 
 
@@ -80,8 +81,8 @@ class TimeOffsets:
     topic: str
     broker: str
     incarnation: str
-    at_us: int
-    offsets: tuple[int, ...] = field(hash=False)
+    at_us: Int64
+    offsets: tuple[Int64, ...] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,12 @@ class CreateTopicRequest:
     does not allow automatic creation.
     """
 
-    read_queues: int = 4
-    write_queues: int = 4
-    perm: int = 6
-    message_bytes_max: int | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
+    read_queues: Int64 = 4
+    write_queues: Int64 = 4
+    perm: Int64 = 6
+    message_bytes_max: Int64 | None = None
+    retention_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
     if_absent: bool = False
     automatic: bool = False
 
@@ -106,12 +107,12 @@ class CreateTopicRequest:
 class AlterTopicRequest:
     """Change what is given; queue counts may grow, and read and write counts shrink apart."""
 
-    read_queues: int | None = None
-    write_queues: int | None = None
-    perm: int | None = None
-    message_bytes_max: int | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
+    read_queues: Int64 | None = None
+    write_queues: Int64 | None = None
+    perm: Int64 | None = None
+    message_bytes_max: Int64 | None = None
+    retention_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class TopicDescription:
 
     broker: str
     config: TopicConfig
-    total: int
+    total: Int64
     queues: tuple[QueueOffsets, ...] = field(hash=False)
 
 
@@ -137,8 +138,8 @@ class GroupOffset:
     """A group's progress in one queue of this broker: the next offset it will read."""
 
     topic: str
-    queue: int
-    offset: int
+    queue: Int64
+    offset: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +165,4 @@ class BrokerVersion:
 
     service: str
     version: str
-    protocol: int = 1
+    protocol: Int64 = 1

@@ -13,7 +13,8 @@ part of the protocol, pinned by golden values:
 The steps are xxHash64's round and avalanche in a reduced form; the aim is an
 even spread over queues, not strength against an adversary. Each step runs on
 all rows that still have a word left, so the cost is the number of words of the
-longest value in numpy calls, and no step loops over messages.
+longer values in numpy calls; the last few rows, be they very long, and batches
+of a few rows are hashed one by one.
 """
 
 from __future__ import annotations
@@ -27,42 +28,82 @@ import pyarrow as pa
 PRIME_1: Final = np.uint64(0x9E3779B185EBCA87)
 PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 
-#: The hash of a null: no value has it, since `hash_column` maps 0 to 1.
+#: The hash of a null: no value has it, since 0 becomes 1.
 NULL_HASH: Final = 0
 
+#: Below this many rows, Python's integers are quicker than twenty calls of numpy.
+_FEW: Final = 12
+_HASHED_TYPES: Final = frozenset({pa.string().id, pa.binary().id})
 _WORD: Final = 8
 _EMPTY_TAIL: Final = np.zeros(8, dtype=np.uint8)
 _ALL_BITS: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+#: Keeps the first n bytes of a little-endian word, n = 0 to 8.
+_KEEP: Final = np.array([0, *(2 ** (8 * n) - 1 for n in range(1, 9))], dtype=np.uint64)
 
 
 def hash_column(column: pa.Array) -> npt.NDArray[np.uint64]:
     """Hash each value of a `string` or `binary` array; null gives NULL_HASH."""
-    if column.null_count == len(column):
-        return np.zeros(len(column), dtype=np.uint64)
+    if column.type.id not in _HASHED_TYPES:
+        raise TypeError(f"string or binary is hashed, not {column.type}")
+    rows = len(column)
+    if column.null_count == rows:
+        return np.zeros(rows, dtype=np.uint64)
+    if rows < _FEW:
+        return np.array([_hash(value.as_buffer()) for value in column], dtype=np.uint64)
     starts, lengths, words = _layout(column)
-    hashes = _mixed(lengths.view(np.uint64) * PRIME_1, words[starts] & _keep(lengths))
+    hashes = _mixed(lengths.view(np.uint64) * PRIME_1, _words(words, starts, lengths))
     at = _WORD
-    rows = np.flatnonzero(lengths > at)
-    while rows.size:
-        left = lengths[rows] - at
-        word = words[starts[rows] + at] & _keep(left)
-        hashes[rows] = _mixed(hashes[rows], word)
-        rows = rows[left > _WORD]
+    longer = np.flatnonzero(lengths > at)
+    while longer.size >= _FEW:
+        chosen = slice(None) if longer.size == rows else longer
+        left = lengths[chosen] - at
+        hashes[chosen] = _mixed(hashes[chosen], _words(words, starts[chosen] + at, left))
+        longer = longer[left > _WORD]
         at += _WORD
     hashes ^= hashes >> np.uint64(33)
     hashes *= PRIME_2
     hashes ^= hashes >> np.uint64(29)
-    hashes[hashes == NULL_HASH] = 1
+    np.maximum(hashes, np.uint64(1), out=hashes)
+    for row in longer:
+        hashes[row] = _hash(column[int(row)].as_buffer())
     if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
+        hashes *= _validity(column)
     return hashes
 
 
-def _keep(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return masks that keep the first `length` bytes of a little-endian word, at most all eight."""
-    drop = (_WORD - np.minimum(lengths, _WORD)) * _WORD
-    masks: npt.NDArray[np.uint64] = _ALL_BITS >> drop.view(np.uint64)
-    return masks
+def hash_value(value: bytes | str | None) -> int:
+    """Hash one value as `hash_column` does."""
+    return _hash(value.encode() if isinstance(value, str) else value)
+
+
+def queue_of(hashes: npt.NDArray[np.uint64], queues: int) -> npt.NDArray[np.int64]:
+    """Map hashes to queue indexes in [0, queues) (RocketMQ: SelectMessageQueueByHash)."""
+    return (hashes % np.uint64(queues)).astype(np.int64)
+
+
+def _hash(value: bytes | pa.Buffer | None) -> int:
+    """Hash one value in Python's integers, masked to 64 bits."""
+    if value is None:
+        return NULL_HASH
+    prime_1, prime_2, mask = int(PRIME_1), int(PRIME_2), int(_ALL_BITS)
+    data = bytes(value)
+    h = (len(data) * prime_1) & mask
+    for at in range(0, max(len(data), 1), _WORD):
+        word = int.from_bytes(data[at : at + _WORD], "little")
+        h = ((((h << 31) | (h >> 33)) ^ (word * prime_2)) & mask) * prime_1 & mask
+    h ^= h >> 33
+    h = h * prime_2 & mask
+    h ^= h >> 29
+    return h or 1
+
+
+def _words(
+    words: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64], left: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Return the word at each start, zeros in place of what lies past the `left` bytes of its value."""
+    taken: npt.NDArray[np.uint64] = words[starts]
+    taken &= _KEEP[np.minimum(left, _WORD)]
+    return taken
 
 
 def _mixed(hashes: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -72,15 +113,11 @@ def _mixed(hashes: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> npt
     return words
 
 
-def hash_value(value: bytes | str | None) -> int:
-    """Hash one value as `hash_column` does."""
-    kind = pa.string() if isinstance(value, str) else pa.binary()
-    return int(hash_column(pa.array([value], type=kind))[0])
-
-
-def queue_of(hashes: npt.NDArray[np.uint64], queues: int) -> npt.NDArray[np.int64]:
-    """Map hashes to queue indexes in [0, queues) (RocketMQ: SelectMessageQueueByHash)."""
-    return (hashes % np.uint64(queues)).astype(np.int64)
+def _validity(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return 1 for each value and 0 for each null."""
+    bits = np.unpackbits(np.frombuffer(column.buffers()[0], dtype=np.uint8), bitorder="little")
+    valid: npt.NDArray[np.uint8] = bits[column.offset : column.offset + len(column)]
+    return valid
 
 
 def _layout(

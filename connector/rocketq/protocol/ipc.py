@@ -4,14 +4,19 @@ A stream is a sequence of encapsulated messages (Arrow columnar format, "IPC"):
 
     0xFFFFFFFF  i32 metadata size  metadata (a flatbuffer)  body
 
-pyarrow verifies the flatbuffer and every body's extent, but it will inflate
-whatever a buffer claims to inflate to. So before any column is touched, the
-metadata is read here: the record batch's buffers each open with their inflated
-size, and the sum is checked against a limit. What passes is then validated in
-full (offsets, UTF-8), so that no later reader can be led out of bounds.
+pyarrow cuts it into messages without copying and verifies each flatbuffer and
+each body's extent, but it will inflate whatever a buffer claims to inflate to.
+So before any column is made, the record batch's metadata is read here too: the
+batch must have exactly the buffers of schema message/1, each within the body,
+and the sizes they claim to inflate to must fit a limit in sum. What passes is
+then validated in full (offsets, UTF-8), so that no later reader can be led out
+of bounds.
 
 The bytes of each batch message are kept as they came: they are what the broker
 frames and stores.
+
+Nothing here uses Arrow's threads: for batches of up to a few MiB handing the
+columns to a pool costs more than it saves, and a single message pays most.
 """
 
 from __future__ import annotations
@@ -30,13 +35,25 @@ from rocketq.protocol.schema import MESSAGE_SCHEMA
 #: What one batch may inflate to, and how many messages it may hold.
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
 BATCH_MESSAGES_MAX: Final = 262_144
+#: Far above what the metadata of message/1 needs, custom metadata of a schema included.
+METADATA_BYTES_MAX: Final = 256 * 1024
 
-_CONTINUATION: Final = b"\xff\xff\xff\xff"
-_SCHEMA_HEADER: Final = 1
-_BATCH_HEADER: Final = 3
+_CONTINUATION: Final = -1
+#: MetadataVersion V5, Arrow 1.0 and later.
+_VERSION_5: Final = 4
+_PREFIX: Final = struct.Struct("<ii")
+_CANONICAL_SCHEMA: Final = MESSAGE_SCHEMA.serialize()
+_END_OF_STREAM_BYTES: Final = 8
+#: Fields and buffers of message/1, those of the map's entries included.
+_NODES: Final = 8
+_BUFFERS: Final = 20
+_BUFFER_VECTOR: Final = struct.Struct(f"<I{2 * _BUFFERS}q")
+_BODY_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("body")
+_MAP_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("properties")
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
-_END_OF_STREAM: Final = _CONTINUATION + bytes(4)
-_CANONICAL_SCHEMA_MESSAGE: Final = MESSAGE_SCHEMA.serialize().to_pybytes()
+_STREAM_HINT: Final = "Send what pyarrow.ipc.new_stream writes, with the columns of schema message/1."
+#: What pyarrow, and reading its metadata, raise on malformed bytes.
+_MALFORMED: Final = (pa.ArrowException, OSError, EOFError, struct.error, IndexError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +67,25 @@ class BatchMessage:
 def read_stream(data: bytes | pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> list[BatchMessage]:
     """Read a whole stream of schema message/1; raise InvalidBatch or TooLarge, allocate within the limit."""
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    messages = _messages(buffer)
-    first = next(messages, None)
-    if first is None:
-        raise InvalidBatch("the body is not an Arrow IPC stream: it is empty", hint=_STREAM_HINT)
-    _check_schema(first)
+    schema_bytes = _CANONICAL_SCHEMA.size
+    if buffer.size < schema_bytes or not buffer.slice(0, schema_bytes).equals(_CANONICAL_SCHEMA):
+        schema_bytes = _check_schema(buffer)
     found = []
     budget = inflated_bytes_max
-    for message in messages:
-        opened, inflated = _open(message, budget, inflated_bytes_max)
+    for message in _messages(buffer, schema_bytes):
+        inflated = _check_extent(message, budget, inflated_bytes_max)
+        found.append(BatchMessage(message.bytes, _open(message)))
         budget -= inflated
-        found.append(opened)
     return found
 
 
 def read_batch(encapsulated: pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> pa.RecordBatch:
     """Open one encapsulated batch message of schema message/1, as a frame's body holds it."""
-    message = next(_messages(encapsulated), None)
-    if message is None or message.size != encapsulated.size:
+    message = _message_at(encapsulated, 0)
+    if message is None or message.bytes.size != encapsulated.size:
         raise InvalidBatch("the frame's body is not exactly one Arrow message")
-    return _open(message, inflated_bytes_max, inflated_bytes_max)[0].batch
+    _check_extent(message, inflated_bytes_max, inflated_bytes_max)
+    return _open(message)
 
 
 def encapsulate(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
@@ -77,14 +93,14 @@ def encapsulate(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
     if codec is None:
         return _compact(batch).serialize()
     stream = write_stream([batch], codec)
-    prologue = len(_CANONICAL_SCHEMA_MESSAGE)
-    return stream.slice(prologue, stream.size - prologue - len(_END_OF_STREAM))
+    prologue = _CANONICAL_SCHEMA.size
+    return stream.slice(prologue, stream.size - prologue - _END_OF_STREAM_BYTES)
 
 
 def write_stream(batches: list[pa.RecordBatch], codec: str | None = None) -> pa.Buffer:
     """Serialise batches of schema message/1 as one IPC stream (codec: None, lz4 or zstd)."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     with pa.ipc.new_stream(sink, MESSAGE_SCHEMA, options=options) as writer:
         for batch in batches:
             writer.write_batch(_compact(batch))
@@ -93,8 +109,7 @@ def write_stream(batches: list[pa.RecordBatch], codec: str | None = None) -> pa.
 
 def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy the map column if it is a slice: Arrow writes a sliced map with all offsets of its parent."""
-    index = MESSAGE_SCHEMA.get_field_index("properties")
-    column = batch.column(index)
+    column = batch.column(_MAP_COLUMN)
     offsets = column.buffers()[1]
     if offsets is None or offsets.size <= 4 * (len(column) + 1) + 64:
         return batch
@@ -102,135 +117,155 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
         fresh = pa.nulls(len(column), column.type)
     else:
         fresh = column.take(np.arange(len(column)))
-    return batch.set_column(index, MESSAGE_SCHEMA.field(index), fresh)
+    return batch.set_column(_MAP_COLUMN, MESSAGE_SCHEMA.field(_MAP_COLUMN), fresh)
 
 
-_STREAM_HINT: Final = "Send what pyarrow.ipc.new_stream writes, with the columns of schema message/1."
+# --- cutting a stream into messages ------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _RawMessage:
-    """The extent of one message, its type and its verified metadata."""
+class _Message:
+    """One message as pyarrow verified it: its extent, metadata and (if it has one) body, not copied."""
 
     bytes: pa.Buffer
     metadata: bytes
-    header_type: int
-
-    @property
-    def size(self) -> int:
-        return int(self.bytes.size)
+    opened: pa.ipc.Message
 
 
-def _messages(data: pa.Buffer) -> Iterator[_RawMessage]:
-    """Cut the stream into messages, in order, up to its end mark or its end."""
-    at = 0
-    while at < data.size:
-        prefix = data.slice(at, min(8, data.size - at)).to_pybytes()
-        if len(prefix) < 8 or prefix[:4] != _CONTINUATION:
-            raise InvalidBatch(
-                f"byte {at} of the body does not start an Arrow IPC message", hint=_STREAM_HINT
-            )
-        metadata_bytes = int.from_bytes(prefix[4:], "little", signed=True)
-        if metadata_bytes == 0:
-            return
-        body_at = at + 8 + metadata_bytes
-        if metadata_bytes < 0 or body_at > data.size:
-            raise InvalidBatch(
-                f"the Arrow IPC message at byte {at} is truncated", hint="Send the whole stream."
-            )
-        metadata = data.slice(at + 8, metadata_bytes).to_pybytes()
-        # The flatbuffer is verified by pyarrow before a field of it is trusted.
-        header_type, body_bytes = _verified_header(data, at, metadata)
-        end = body_at + body_bytes
-        yield _RawMessage(data.slice(at, end - at), metadata, header_type)
-        at = end
-
-
-def _verified_header(data: pa.Buffer, at: int, metadata: bytes) -> tuple[int, int]:
-    try:
-        table = _root(metadata)
-        body_bytes = _scalar(metadata, table, 10, "<q")
-        body_at = at + 8 + len(metadata)
-        if body_bytes < 0 or body_at + body_bytes > data.size:
-            raise InvalidBatch(
-                f"the Arrow IPC message at byte {at} is truncated", hint="Send the whole stream."
-            )
-        pa.ipc.read_message(data.slice(at, 8 + len(metadata) + body_bytes))
-        return _scalar(metadata, table, 6, "<B"), body_bytes
-    except (pa.ArrowException, OSError, EOFError, struct.error, IndexError) as error:
+def _message_at(data: pa.Buffer, at: int) -> _Message | None:
+    """Cut out the message at byte `at`; None for the end mark."""
+    if data.size - at < _PREFIX.size:
+        raise InvalidBatch(f"byte {at} of the body does not start an Arrow IPC message", hint=_STREAM_HINT)
+    continuation, metadata_bytes = _PREFIX.unpack_from(data, at)
+    if continuation != _CONTINUATION:
+        raise InvalidBatch(f"byte {at} of the body does not start an Arrow IPC message", hint=_STREAM_HINT)
+    if metadata_bytes == 0:
+        return None
+    # A length that is not a multiple of 8 would leave the columns unaligned.
+    if not 0 < metadata_bytes <= METADATA_BYTES_MAX or metadata_bytes % 8:
         raise InvalidBatch(
-            f"the Arrow IPC message at byte {at} is malformed: {error}", hint=_STREAM_HINT
-        ) from None
-
-
-def _check_schema(message: _RawMessage) -> None:
-    if message.header_type != _SCHEMA_HEADER:
-        raise InvalidBatch("the stream does not begin with its schema", hint=_STREAM_HINT)
-    if message.size == len(_CANONICAL_SCHEMA_MESSAGE) and message.bytes.equals(
-        pa.py_buffer(_CANONICAL_SCHEMA_MESSAGE)
-    ):
-        return
+            f"the Arrow IPC message at byte {at} has {metadata_bytes} bytes of metadata",
+            hint=f"Metadata is padded to 8 bytes and has at most {METADATA_BYTES_MAX}.",
+        )
     try:
-        schema = pa.ipc.read_schema(pa.ipc.read_message(message.bytes))
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidBatch(f"the stream's schema cannot be read: {error}", hint=_STREAM_HINT) from None
+        opened = pa.ipc.read_message(data.slice(at))
+    except _MALFORMED as error:
+        raise InvalidBatch(
+            f"the Arrow IPC message at byte {at} is truncated or malformed: {_first_line(error)}",
+            hint="Send the whole stream, as pyarrow.ipc.new_stream writes it.",
+        ) from None
+    body = opened.body
+    size = _PREFIX.size + metadata_bytes + (body.size if body is not None else 0)
+    metadata = data.slice(at + _PREFIX.size, metadata_bytes).to_pybytes()
+    return _Message(data.slice(at, size), metadata, opened)
+
+
+def _messages(data: pa.Buffer, at: int) -> Iterator[_Message]:
+    """Cut the stream into messages from byte `at`, in order, up to its end mark or its end."""
+    while at < data.size:
+        message = _message_at(data, at)
+        if message is None:
+            if at + _END_OF_STREAM_BYTES != data.size:
+                raise InvalidBatch(
+                    f"{data.size - at - _END_OF_STREAM_BYTES} bytes follow the end of the stream",
+                    hint="Send one stream in a request.",
+                )
+            return
+        yield message
+        at += message.bytes.size
+
+
+def _check_schema(data: pa.Buffer) -> int:
+    """Check a schema that is not byte for byte the canonical one; return the size of its message."""
+    if data.size == 0:
+        raise InvalidBatch("the body is not an Arrow IPC stream: it is empty", hint=_STREAM_HINT)
+    message = _message_at(data, 0)
+    if message is None or message.opened.type != "schema":
+        raise InvalidBatch("the stream does not begin with its schema", hint=_STREAM_HINT)
+    try:
+        little_endian = _scalar(message.metadata, _header(message.metadata), 4, "<h") == 0
+        schema = pa.ipc.read_schema(message.opened)
+    except _MALFORMED as error:
+        raise InvalidBatch(
+            f"the stream's schema cannot be read: {_first_line(error)}", hint=_STREAM_HINT
+        ) from None
+    if not little_endian:
+        raise InvalidBatch("the stream is big-endian", hint="Send little-endian buffers.")
     if schema.names != MESSAGE_SCHEMA.names or schema.types != MESSAGE_SCHEMA.types:
         wanted = ", ".join(f"{f.name}: {f.type}" for f in MESSAGE_SCHEMA)
         given = ", ".join(f"{f.name}: {f.type}" for f in schema)
         raise InvalidBatch(
             f"the schema is not message/1 but ({given})"[:2000], hint=f"Send the columns ({wanted})."
         )
+    return int(message.bytes.size)
 
 
-def _open(message: _RawMessage, budget: int, limit: int) -> tuple[BatchMessage, int]:
-    """Open a record batch whose inflated size fits `budget`; return it and that size."""
-    if message.header_type != _BATCH_HEADER:
+# --- opening a batch ---------------------------------------------------------------
+
+
+def _check_extent(message: _Message, budget: int, limit: int) -> int:
+    """Return what the batch inflates to, from its metadata alone; raise if it has no place in `budget`."""
+    if message.opened.type != "record batch":
         raise InvalidBatch(
-            "a message of the stream is not a record batch (dictionaries are not accepted)", hint=_STREAM_HINT
+            f"a message of the stream is a {message.opened.type}, not a record batch", hint=_STREAM_HINT
         )
     try:
         rows, inflated = _extent(message)
-    except (struct.error, IndexError):
-        raise InvalidBatch("the record batch's metadata is malformed", hint=_STREAM_HINT) from None
+    except _MALFORMED as error:
+        raise InvalidBatch(
+            f"the record batch's metadata is malformed: {_first_line(error)}", hint=_STREAM_HINT
+        ) from None
     if inflated > budget:
         raise TooLarge("the decompressed batch", limit - budget + inflated, limit)
     if not 0 < rows <= BATCH_MESSAGES_MAX:
         raise InvalidBatch(
             f"a batch has {rows} messages", hint=f"Send 1 to {BATCH_MESSAGES_MAX} messages in each batch."
         )
+    return inflated
+
+
+def _open(message: _Message) -> pa.RecordBatch:
+    """Open and validate a record batch whose extent has been checked."""
     try:
-        batch = pa.ipc.read_record_batch(pa.ipc.read_message(message.bytes), MESSAGE_SCHEMA)
+        if _is_compressed(message.metadata):
+            # Only a stream reader can be told to inflate on this thread.
+            stream = pa.py_buffer(b"".join((_CANONICAL_SCHEMA, message.bytes)))
+            batch = pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
+        else:
+            batch = pa.ipc.read_record_batch(message.opened, MESSAGE_SCHEMA)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (*_MALFORMED, StopIteration) as error:
         raise InvalidBatch(
-            f"the record batch is malformed: {error}",
+            f"the record batch is malformed: {_first_line(error)}",
             hint="Text columns must be UTF-8 and all buffers within the body.",
         ) from None
-    if batch.column("body").null_count:
+    if batch.column(_BODY_COLUMN).null_count:
         raise InvalidBatch("column 'body' has nulls", hint="Send b'' for an empty message.")
-    return BatchMessage(message.bytes, batch), inflated
+    return batch
 
 
-def _extent(message: _RawMessage) -> tuple[int, int]:
-    """Return the row count and what all buffers inflate to, from the metadata alone."""
+def _extent(message: _Message) -> tuple[int, int]:
+    """Return the row count and what all buffers inflate to; raise IndexError for what message/1 has not."""
     data = message.metadata
-    table = _indirect(data, _field(data, _root(data), 8))
-    rows = _scalar(data, table, 4, "<q")
-    buffers_at = _field(data, table, 8)
-    compressed = _field(data, table, 10) != 0
-    if not buffers_at:
-        return rows, 0
-    vector = _indirect(data, buffers_at)
-    count = struct.unpack_from("<I", data, vector)[0]
-    body = message.bytes.slice(8 + len(data))
+    if _scalar(data, _root(data), 4, "<h") != _VERSION_5:
+        # Version 4 could ask for compression in a second, older way that is not looked for here.
+        raise IndexError("the metadata version is not 5")
+    batch = _header(data)
+    rows = _scalar(data, batch, 4, "<q")
+    nodes = struct.unpack_from("<I", data, _indirect(data, _field(data, batch, 6)))[0]
+    buffers = _BUFFER_VECTOR.unpack_from(data, _indirect(data, _field(data, batch, 8)))
+    if nodes != _NODES or buffers[0] != _BUFFERS or _field(data, batch, 12):
+        raise IndexError(f"{nodes} fields and {buffers[0]} buffers are not those of message/1")
+    compressed = _field(data, batch, 10) != 0
+    body = message.opened.body
+    body_bytes = body.size if body is not None else 0
     inflated = 0
-    for index in range(count):
-        offset, length = struct.unpack_from("<qq", data, vector + 4 + 16 * index)
-        if offset < 0 or length < 0 or offset + length > body.size:
-            raise IndexError("a buffer lies outside the body")
+    for offset, length in zip(buffers[1::2], buffers[2::2], strict=True):
+        if offset < 0 or length < 0 or offset % 8 or offset + length > body_bytes:
+            raise IndexError("a buffer is unaligned or outside the body")
         claimed = length
         if compressed and length >= 8:
-            claimed = int.from_bytes(body.slice(offset, 8).to_pybytes(), "little", signed=True)
+            claimed = struct.unpack_from("<q", body, offset)[0]
             if claimed < -1:
                 raise IndexError("a buffer inflates to a negative size")
             claimed = length if claimed == -1 else claimed
@@ -238,13 +273,27 @@ def _extent(message: _RawMessage) -> tuple[int, int]:
     return rows, inflated
 
 
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).split("\n", 1)[0][:500]
+
+
 # --- the few flatbuffer reads that the metadata needs ------------------------------
 # A table starts with the distance back to its vtable; the vtable holds, at a fixed
 # place for each field, the field's distance from the table's start, or 0 if absent.
+# pyarrow has verified the flatbuffer before any of this looks at it.
 
 
 def _root(data: bytes) -> int:
     return int(struct.unpack_from("<I", data, 0)[0])
+
+
+def _header(data: bytes) -> int:
+    """Where the table of the message's header (a schema or a record batch) starts."""
+    return _indirect(data, _field(data, _root(data), 8))
+
+
+def _is_compressed(data: bytes) -> bool:
+    return _field(data, _header(data), 10) != 0
 
 
 def _field(data: bytes, table: int, slot: int) -> int:

@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+
+#: Every integer of a document: what Arrow, Spark and the store can hold.
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}\Z")
 
@@ -124,17 +129,17 @@ def message_id(queue: MessageQueue, offset: int) -> str:
 class QueueOffsets:
     """The readable range [min, max) of one queue."""
 
-    min: int
-    max: int
+    min: Int64
+    max: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
     """Where one batch went: `count` messages from `offset` on, in one queue of one broker."""
 
-    queue: int
-    offset: int
-    count: int
+    queue: Int64
+    offset: Int64
+    count: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +166,13 @@ class TopicConfig:
     """
 
     name: str
-    read_queues: int = DEFAULT_QUEUES
-    write_queues: int = DEFAULT_QUEUES
-    perm: int = int(Perm.READ_WRITE)
+    read_queues: Int64 = DEFAULT_QUEUES
+    write_queues: Int64 = DEFAULT_QUEUES
+    perm: Int64 = int(Perm.READ_WRITE)
     incarnation: str = ""
-    message_bytes_max: int | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
+    message_bytes_max: Int64 | None = None
+    retention_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
 
     @property
     def queues(self) -> int:

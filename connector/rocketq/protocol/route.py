@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rocketq.protocol.model import MessageQueue, Perm, TopicConfig
+from rocketq.protocol.model import Int64, MessageQueue, Perm, TopicConfig
 
 MASTER_ID = 0
 
@@ -22,9 +22,9 @@ class DataVersion:
     then counter, then timestamp.
     """
 
-    state_version: int = 0
-    timestamp_ms: int = 0
-    counter: int = 0
+    state_version: Int64 = 0
+    timestamp_ms: Int64 = 0
+    counter: Int64 = 0
 
     def newer_than(self, other: DataVersion) -> bool:
         mine = (self.state_version, self.counter, self.timestamp_ms)
@@ -40,7 +40,7 @@ class BrokerIdentity:
 
     cluster: str
     broker: str
-    broker_id: int
+    broker_id: Int64
     address: str
 
 
@@ -49,9 +49,9 @@ class QueueData:
     """What one broker group serves of one topic."""
 
     broker: str
-    read_queues: int
-    write_queues: int
-    perm: int
+    read_queues: Int64
+    write_queues: Int64
+    perm: Int64
     incarnation: str = ""
 
 
@@ -77,7 +77,7 @@ class TopicRoute:
     """
 
     topic: str
-    version: int
+    version: Int64
     queues: tuple[QueueData, ...] = field(hash=False)
     brokers: tuple[BrokerData, ...] = field(hash=False)
     server: str = ""
@@ -118,7 +118,7 @@ class RegisterRequest:
     identity: BrokerIdentity
     data_version: DataVersion
     topics: tuple[TopicConfig, ...] = field(hash=False)
-    lease_ms: int = 12_000
+    lease_ms: Int64 = 12_000
     ha_address: str = ""
     enable_acting_master: bool = False
 
@@ -164,7 +164,7 @@ class WritePermissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class WritePermissionAnswer:
-    topics: int
+    topics: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +172,10 @@ class LiveBroker:
     """A broker of the cluster view; `age_ms` since it was last heard of."""
 
     identity: BrokerIdentity
-    age_ms: int
-    lease_ms: int
+    age_ms: Int64
+    lease_ms: Int64
     data_version: DataVersion
-    topics: int
+    topics: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +192,5 @@ class TopicList:
     """All topics of the cluster; `version` grows when a topic appears or goes."""
 
     server: str
-    version: int
+    version: Int64
     topics: tuple[str, ...] = field(hash=False)

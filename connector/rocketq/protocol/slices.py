@@ -7,6 +7,7 @@ without copying, and the two outer ones are cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,20 +34,41 @@ class FrameSlice:
 def open_frames(data: bytes | memoryview | pa.Buffer, begin: int, end: int | None = None) -> list[FrameSlice]:
     """Open all message frames in `data`, cut to [begin, end); raise CorruptFrame.
 
-    The frames are of one queue and in its order; frames wholly outside the range
-    are left out.
+    Everything is held at once: frames that inflate to much more than their size are
+    better taken one by one, from `iter_frames`.
     """
-    found = []
+    return list(iter_frames(data, begin, end))
+
+
+def iter_frames(
+    data: bytes | memoryview | pa.Buffer, begin: int, end: int | None = None
+) -> Iterator[FrameSlice]:
+    """Yield the message frames in `data` one by one, cut to [begin, end); raise CorruptFrame.
+
+    The frames are of one queue and in its order, which is checked: a reader counts
+    on offsets that only grow. Frames wholly outside the range are left out.
+    """
     at = 0
+    previous: FrameHeader | None = None
     for frame in scan(data):
         header = frame.header
+        if previous is not None and (
+            header.queue != previous.queue or header.queue_offset < previous.next_queue_offset
+        ):
+            raise CorruptFrame(
+                at,
+                f"offset {header.queue_offset} of queue {header.queue} follows offset "
+                f"{previous.next_queue_offset} of queue {previous.queue}",
+            )
+        previous = header
         first = max(begin, header.queue_offset)
         last = header.next_queue_offset if end is None else min(end, header.next_queue_offset)
         if first < last:
-            batch = open_batch(frame, at).slice(first - header.queue_offset, last - first)
-            found.append(FrameSlice(header, first, batch))
+            batch = open_batch(frame, at)
+            if last - first < header.count:
+                batch = batch.slice(first - header.queue_offset, last - first)
+            yield FrameSlice(header, first, batch)
         at += header.size
-    return found
 
 
 def open_batch(frame: Frame, at: int = 0) -> pa.RecordBatch:
