@@ -64,19 +64,44 @@ class BatchMessage:
     batch: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class CutStream:
+    """A stream cut into batches that fit the limits; their metadata was read, nothing was opened."""
+
+    messages: list[_Message]
+    compressed: bool
+
+
 def read_stream(data: bytes | pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> list[BatchMessage]:
     """Read a whole stream of schema message/1; raise InvalidBatch or TooLarge, allocate within the limit."""
+    return open_stream(cut_stream(data, inflated_bytes_max))
+
+
+def cut_stream(
+    data: bytes | pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX, batches_max: int | None = None
+) -> CutStream:
+    """Do the cheap half of `read_stream`: some 20 µs a batch, whatever it would inflate to."""
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     schema_bytes = _CANONICAL_SCHEMA.size
     if buffer.size < schema_bytes or not buffer.slice(0, schema_bytes).equals(_CANONICAL_SCHEMA):
         schema_bytes = _check_schema(buffer)
-    found = []
+    found: list[_Message] = []
     budget = inflated_bytes_max
+    compressed = False
     for message in _messages(buffer, schema_bytes):
-        inflated = _check_extent(message, budget, inflated_bytes_max)
-        found.append(BatchMessage(message.bytes, _open(message)))
-        budget -= inflated
-    return found
+        if len(found) == batches_max:
+            raise InvalidBatch(
+                f"the stream has more than {batches_max} batches", hint="Send fewer, larger batches."
+            )
+        budget -= _check_extent(message, budget, inflated_bytes_max)
+        compressed = compressed or _is_compressed(message.metadata)
+        found.append(message)
+    return CutStream(found, compressed)
+
+
+def open_stream(stream: CutStream) -> list[BatchMessage]:
+    """Do the other half of `read_stream`: inflate and validate every batch; raise InvalidBatch."""
+    return [BatchMessage(message.bytes, _open(message)) for message in stream.messages]
 
 
 def read_batch(encapsulated: pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> pa.RecordBatch:
