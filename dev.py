@@ -83,8 +83,8 @@ def modern_python():
         if os.path.isfile(found) and is_modern(found):
             return found
     return stop(
-        f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}, and no newer one\n"
-        "was found. Install one (python.org, your package manager, or `uv python install 3.12`) and run:\n"
+        f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}, and no\n"
+        "newer one was found. Install one (python.org, your package manager, `uv python install 3.12`), then:\n"
         "  python3.12 dev.py setup"
     )
 

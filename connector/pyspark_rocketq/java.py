@@ -12,16 +12,20 @@ all, although Spark merely uses it where it is there. For such a runtime a `bin/
 of a few lines stands in front of the real one and drops this one argument. It is
 kept in the user's cache directory under a name made of the runtime's path and
 version, and put there by a rename, so that two processes never see half of it.
+
+`python -m pyspark_rocketq.java` says what would be taken, as JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -191,3 +195,24 @@ def _nearest_existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
+
+
+def main() -> int:
+    """Print the Java that would be taken, or the error with exit code 1, as one JSON document."""
+    try:
+        java = find_java()
+    except JavaNotFound as error:
+        print(json.dumps(error.document()))
+        return 1
+    document = {
+        "home": str(java.home),
+        "version": java.version,
+        "origin": java.origin,
+        "shimmed": java.shimmed,
+    }
+    print(json.dumps(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Where the cluster is, and talking to it, for every command that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import rich_click as click
+
+if TYPE_CHECKING:
+    from rocketq.broker_api import BrokerApi
+    from rocketq.client import Client
+    from rocketq.routes import RouteCache
+
+DEFAULT: Final = "http://127.0.0.1:9876"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def nameservers_option(command: F) -> F:
+    """Add `-s/--nameservers`: the flag, else ROCKETQ_NAMESERVERS, else this machine."""
+    return click.option(
+        "-s",
+        "--nameservers",
+        envvar="ROCKETQ_NAMESERVERS",
+        default=DEFAULT,
+        show_default=True,
+        show_envvar=True,
+        help="NameServer addresses, comma-separated.",
+    )(command)
+
+
+def connect(nameservers: str) -> Client:
+    """Open a client; nothing is called before it is used."""
+    from rocketq.client import Client
+
+    return Client(nameservers)
+
+
+class Administration:
+    """What operators ask: every master broker, rather than the ones a topic's route names."""
+
+    def __init__(self, routes: RouteCache, api: Callable[[str, str], BrokerApi]) -> None:
+        self.routes = routes
+        self._api = api
+
+    def masters(self) -> list[BrokerApi]:
+        """Return the master of every broker group that is alive, by name."""
+        from rocketq.protocol.route import MASTER_ID
+
+        alive = (live.identity for live in self.routes.cluster().brokers)
+        masters = {one.broker: one.address for one in alive if one.broker_id == MASTER_ID}
+        return [self._api(name, masters[name]) for name in sorted(masters)]
+
+    def masters_with(self, topic: str) -> list[BrokerApi]:
+        """Return the masters that serve the topic; raise RouteNotFound, which names the nearest one."""
+        serving = {queues.broker for queues in self.routes.route(topic).queues}
+        return [master for master in self.masters() if master.broker in serving]
+
+
+@contextmanager
+def administration(nameservers: str) -> Iterator[Administration]:
+    """Open the connections an operator's command needs, and close them after it."""
+    from rocketq.broker_api import BrokerApi
+    from rocketq.routes import RouteCache
+    from rocketq.transport import Transport
+
+    with Transport() as transport:
+        yield Administration(
+            RouteCache(nameservers, transport), lambda name, address: BrokerApi(transport, name, address)
+        )

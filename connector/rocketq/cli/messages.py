@@ -1,0 +1,297 @@
+"""`rocketq produce` and `rocketq consume`: topics as ends of a pipe.
+
+`produce` sends whatever has arrived on stdin as one Arrow batch, so a person's line
+goes out at once and a large file in large batches. `consume` stops where the topic
+ended when it began, unless it is told to follow.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import rich_click as click
+
+from rocketq.cli.connection import administration, connect, nameservers_option
+from rocketq.cli.output import output_option, say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rocketq.protocol.model import MessageQueue, StoredMessage
+
+READ_BYTES: Final = 1 << 20
+POLL_MS: Final = 1_000
+ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
+JSON_FIELDS: Final = {"body", "key", "tag", "properties"}
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-k", "--key", help="The key of every message.")
+@click.option("-t", "--tag", help="The tag of every message.")
+@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("--jsonl", is_flag=True, help='Lines are {"body": …, "key": …, "tag": …, "properties": {…}}.')
+@click.option(
+    "--selection",
+    type=click.Choice(["round_robin", "hash", "random"]),
+    default="round_robin",
+    show_default=True,
+    help="How a queue is chosen; hash keeps the order of each key.",
+)
+@nameservers_option
+def produce(
+    topic: str,
+    key: str | None,
+    tag: str | None,
+    properties: tuple[str, ...],
+    jsonl: bool,
+    selection: str,
+    nameservers: str,
+) -> None:
+    """Send each line of stdin as a message. The topic is made if it does not exist.
+
+    \b
+    Examples:
+      echo hello | rocketq produce greetings
+      rocketq produce logs -t web -p host=web-1 < access.log
+      jq -c '{body: tostring, key: .id}' orders.json | rocketq produce orders --jsonl --selection hash
+    """
+    constant = dict(_property(text) for text in properties)
+    sent, queues = 0, set()
+    with connect(nameservers) as client, client.producer() as producer:
+        for first, lines in _line_batches():
+            table = _from_json(lines, first) if jsonl else _from_lines(lines)
+            table = _with_constants(table, key, tag, constant)
+            for result in producer.send_batch(topic, table, selection=selection):
+                sent += result.count
+                queues.add(result.queue)
+    say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}")
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-g", "--group", help="Go on where this group is, and commit what was shown.")
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    help="Where to begin without a group's progress.  [default: earliest]",
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many.")
+@click.option("--follow", is_flag=True, help="Wait for more instead of stopping at the end.")
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    default="%s\\n",
+    show_default=True,
+    help="%s body, %k key, %g tag, %q queue, %b broker, %O offset, %i id, %T stored at (µs), %% percent.",
+)
+@nameservers_option
+@output_option
+def consume(
+    topic: str,
+    group: str | None,
+    start: str | None,
+    count: int | None,
+    follow: bool,
+    template: str,
+    nameservers: str,
+    output: str,
+) -> None:
+    """Write the messages of a topic to stdout.
+
+    \b
+    Examples:
+      rocketq consume orders
+      rocketq consume orders -g billing --follow -o jsonl
+      rocketq consume orders -n 10 -f '%k at %O: %s\\n'
+    """
+    ends = {} if follow else _ends(topic, nameservers)
+    write = _writer(output, template)
+    shown = 0
+    with connect(nameservers) as client:
+        begin = "group" if group and start is None else start or "earliest"
+        with client.consumer([topic], group=group, start=begin) as consumer:
+            try:
+                while follow or _is_short_of(consumer.positions(), ends):
+                    wanted = 500 if count is None else min(500, count - shown)
+                    polled = consumer.poll(max_messages=wanted, timeout_ms=POLL_MS)
+                    for message in polled:
+                        if follow or message.offset < ends.get(message.queue, 0):
+                            write(message)
+                            shown += 1
+                    sys.stdout.flush()
+                    if polled and group:
+                        consumer.commit()
+                    if shown == count:
+                        break
+            except KeyboardInterrupt:
+                # Ctrl-C is how following ends; what was shown is committed.
+                say("")
+    say(f"{shown} message(s)")
+
+
+def _line_batches() -> Iterator[tuple[int, list[bytes]]]:
+    """Give the number of the first line and the lines, whenever some have arrived whole."""
+    rest, number = b"", 1
+    stdin = cast("BufferedReader", sys.stdin.buffer)
+    while True:
+        data = stdin.read1(READ_BYTES)
+        *lines, rest = (rest + data).split(b"\n") if data else [rest, b""] if rest else [b""]
+        if lines:
+            yield number, lines
+            number += len(lines)
+        if not data:
+            return
+
+
+def _from_lines(lines: list[bytes]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"body": pa.array(lines, pa.binary())})
+
+
+def _from_json(lines: list[bytes], first: int) -> pa.Table:
+    from rocketq.protocol.schema import MESSAGE_SCHEMA
+
+    rows = []
+    for number, line in enumerate(lines, first):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise click.ClickException(f"line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict) or "body" not in row or set(row) - JSON_FIELDS:
+            raise click.ClickException(
+                f"line {number} must be an object with body and perhaps key, tag, properties"
+            )
+        rows.append(row)
+    import pyarrow as pa
+
+    columns = {
+        "body": [_bytes(row["body"]) for row in rows],
+        "key": [None if row.get("key") is None else _bytes(row["key"]) for row in rows],
+        "tag": [row.get("tag") for row in rows],
+        "properties": [list((row.get("properties") or {}).items()) for row in rows],
+    }
+    try:
+        return pa.table(
+            {name: pa.array(values, MESSAGE_SCHEMA.field(name).type) for name, values in columns.items()}
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise click.ClickException(f"lines from {first} on: {error}") from error
+
+
+def _bytes(value: Any) -> bytes:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+
+
+def _with_constants(
+    table: pa.Table, key: str | None, tag: str | None, properties: dict[str, str]
+) -> pa.Table:
+    import pyarrow as pa
+
+    from rocketq.protocol.schema import PROPERTIES_TYPE
+
+    constants = {
+        "key": None if key is None else pa.scalar(key.encode(), pa.binary()),
+        "tag": None if tag is None else pa.scalar(tag, pa.string()),
+        "properties": pa.scalar(list(properties.items()), PROPERTIES_TYPE) if properties else None,
+    }
+    for name, value in constants.items():
+        if value is not None:
+            column = pa.repeat(value, table.num_rows)
+            index = table.schema.get_field_index(name)
+            table = table.drop_columns([name]) if index >= 0 else table
+            table = table.append_column(name, column)
+    return table
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
+    return name, value
+
+
+def _ends(topic: str, nameservers: str) -> dict[MessageQueue, int]:
+    from rocketq.protocol.model import MessageQueue
+
+    with administration(nameservers) as admin:
+        return {
+            MessageQueue(topic, master.broker, number): queue.max
+            for master in admin.masters_with(topic)
+            for number, queue in enumerate(master.offsets(topic).queues)
+            if queue.max > queue.min
+        }
+
+
+def _is_short_of(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> bool:
+    return any(positions.get(queue, 0) < end for queue, end in ends.items())
+
+
+class _Template:
+    """`%`-letters filled from a message, as kcat has it; bodies and keys stay bytes."""
+
+    def __init__(self, text: str) -> None:
+        for escape, meant in ESCAPES.items():
+            text = text.replace(escape, meant)
+        parts = text.split("%")
+        self._parts: list[tuple[str, bytes]] = [("", parts[0].encode())]
+        rest = iter(parts[1:])
+        for part in rest:
+            if part == "":
+                self._parts.append(("", b"%" + next(rest, "").encode()))
+            elif part[0] in "skgqbOiT":
+                self._parts.append((part[0], part[1:].encode()))
+            else:
+                raise click.BadParameter(f"%{part[0]} is unknown", param_hint="--format")
+
+    def fill(self, message: StoredMessage) -> bytes:
+        values = {
+            "": b"",
+            "s": message.body,
+            "k": message.key or b"",
+            "g": (message.tag or "").encode(),
+            "q": str(message.queue.queue).encode(),
+            "b": message.queue.broker.encode(),
+            "O": str(message.offset).encode(),
+            "i": message.message_id.encode(),
+            "T": str(message.stored_at_us).encode(),
+        }
+        return b"".join(values[letter] + text for letter, text in self._parts)
+
+
+def _writer(output: str, template: str) -> Any:
+    if output == "table":
+        fill = _Template(template).fill
+        return lambda message: sys.stdout.buffer.write(fill(message))
+    return lambda message: click.echo(json.dumps(_document(message), ensure_ascii=False))
+
+
+def _document(message: StoredMessage) -> dict[str, Any]:
+    """Return a message in the form the broker's JSON has: text where it is text, else base64."""
+    document: dict[str, Any] = {
+        "topic": message.queue.topic,
+        "broker": message.queue.broker,
+        "queue": message.queue.queue,
+        "offset": message.offset,
+        "tag": message.tag,
+        "properties": message.properties,
+        "born_at_us": message.born_at_us,
+        "stored_at_us": message.stored_at_us,
+    }
+    for name, value in (("key", message.key), ("body", message.body)):
+        if value is None:
+            document[name] = None
+            continue
+        try:
+            document[name] = value.decode()
+        except UnicodeDecodeError:
+            document[f"{name}_base64"] = base64.b64encode(value).decode()
+    return document

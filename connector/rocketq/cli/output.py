@@ -1,0 +1,93 @@
+"""How commands speak: data to stdout, everything else to stderr.
+
+    -o table   aligned columns; boxes and colour only on a terminal, plain when piped
+    -o json    one document
+    -o jsonl   one document a row
+
+Rows are dictionaries in the order of their columns. A value that is not known is None:
+an empty cell in a table, null in JSON, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import rich_click as click
+
+FORMATS: Final = ("table", "json", "jsonl")
+
+Row = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(command: F) -> F:
+    """Add `-o`, and remember it where the error handler finds it."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        callback=_remember,
+        is_eager=True,
+        help="How results (and errors) are written.",
+    )(command)
+
+
+def _remember(context: click.Context, _: click.Parameter, value: str) -> str:
+    context.find_root().ensure_object(dict)["output"] = value
+    return value
+
+
+def show(rows: Sequence[Row], output: str, columns: Sequence[str] = ()) -> None:
+    """Write rows in the asked form; `columns` names those of an empty table."""
+    if output == "json":
+        click.echo(json.dumps(list(rows), indent=2, ensure_ascii=False))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+    else:
+        _table(rows, list(rows[0]) if rows else list(columns))
+
+
+def show_one(row: Row, output: str) -> None:
+    """Write one thing: a JSON object, or its fields below each other."""
+    if output == "table":
+        width = max(len(name) for name in row)
+        for name, value in row.items():
+            click.echo(f"{name:<{width}}  {_cell(value)}")
+    else:
+        click.echo(json.dumps(row, indent=2 if output == "json" else None, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """Tell a person something; never part of the data."""
+    click.echo(text, err=True)
+
+
+def _table(rows: Sequence[Row], columns: list[str]) -> None:
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*columns)
+        for line in cells:
+            table.add_row(*line)
+        Console().print(table)
+        return
+    titles = [column.upper().replace(" ", "_") for column in columns]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    for line in [titles, *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,179 @@
+"""`rocketq up`, `rocketq nameserver run`, `rocketq broker run`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+import rich_click as click
+
+from rocketq.cli.output import say
+from rocketq.errors import InvalidConfiguration, ServerNotStarted
+
+if TYPE_CHECKING:
+    from rocketq.local import LocalCluster
+
+WATCH_S: Final = 0.5
+PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+@click.command()
+@click.option("--brokers", default=2, show_default=True, help="How many brokers.")
+@click.option("--nameservers", default=1, show_default=True, help="How many NameServers.")
+@click.option(
+    "--data-dir",
+    default="rocketq-data",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Where the messages are kept; the next `up` finds them there.",
+)
+@click.option("--temporary", is_flag=True, help="Keep the messages in a temporary directory and remove it.")
+@click.option(
+    "--flush",
+    type=click.Choice(["async", "sync"]),
+    default="async",
+    show_default=True,
+    help="When a send is acknowledged: in the page cache, or on disk.",
+)
+@click.option(
+    "--nameserver-port", default=9876, show_default=True, help="Port of the first NameServer; 0: any."
+)
+@click.option("--broker-port", default=10911, show_default=True, help="Port of the first broker; 0: any.")
+def up(
+    brokers: int,
+    nameservers: int,
+    data_dir: str,
+    temporary: bool,
+    flush: str,
+    nameserver_port: int,
+    broker_port: int,
+) -> None:
+    """Start a cluster on this machine and keep it up until Ctrl-C.
+
+    \b
+    Examples:
+      rocketq up
+      rocketq up --brokers 3 --flush sync --data-dir /var/tmp/rocketq
+      rocketq up --temporary --nameserver-port 0 --broker-port 0
+    """
+    _need_servers()
+    from rocketq.local import LocalCluster
+
+    for port, count, option in (
+        (nameserver_port, nameservers, "--nameserver-port"),
+        (broker_port, brokers, "--broker-port"),
+    ):
+        for number in range(port, port + count if port else port):
+            _need_free(number, option)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    say("starting …")
+    cluster = LocalCluster(
+        brokers,
+        nameservers,
+        data_dir=None if temporary else data_dir,
+        flush=flush,
+        nameserver_port=nameserver_port,
+        broker_port=broker_port,
+    )
+    with cluster:
+        _show_up(cluster)
+        while not ended.wait(WATCH_S):
+            _need_all_running(cluster)
+        say("stopping …")
+    say("stopped" if temporary else f"stopped; the messages are in {data_dir}")
+
+
+def _show_up(cluster: LocalCluster) -> None:
+    for number, address in enumerate(cluster.nameservers, 1):
+        say(f"nameserver-{number}  {address}")
+    for name, address in cluster.brokers.items():
+        say(f"{name}      {address}/docs")
+    say(f"data, logs    {cluster.data_dir}")
+    say("\nNow, in another terminal:")
+    addresses = ",".join(cluster.nameservers)
+    if addresses != "http://127.0.0.1:9876":
+        say(f"  export ROCKETQ_NAMESERVERS={addresses}")
+    say("  echo hello | rocketq produce greetings")
+    say("  rocketq consume greetings")
+    say("  rocketq topic describe greetings")
+    say("\nCtrl-C stops it.")
+
+
+def _need_all_running(cluster: LocalCluster) -> None:
+    for name in cluster.names:
+        if not cluster.running(name):
+            tail = cluster.log(name).read_text("utf-8", "replace")[-2000:].strip()
+            raise ServerNotStarted(name, "it ended", str(cluster.log(name)), tail)
+
+
+def _need_free(port: int, option: str) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InvalidConfiguration(
+                option,
+                port,
+                f"port {port} cannot be used: {error.strerror}",
+                hint=f"A cluster may be up already (rocketq cluster); {option} 0 takes any free port.",
+            ) from error
+
+
+def _need_servers() -> None:
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+        raise InvalidConfiguration(
+            "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
+        )
+
+
+def _become(module: str, arguments: list[str]) -> None:
+    """Run the server in this process's place: signals and exit codes are its own."""
+    _need_servers()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+@click.group()
+def nameserver() -> None:
+    """Run a NameServer."""
+
+
+@nameserver.command("run", context_settings=PASS_ON)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_nameserver(arguments: tuple[str, ...]) -> None:
+    """Run a NameServer in the foreground; its options are those of `python -m rocketq_nameserver`.
+
+    \b
+    Examples:
+      rocketq nameserver run
+      rocketq nameserver run --port 9877
+      rocketq nameserver run --help
+    """
+    _become("rocketq_nameserver", list(arguments))
+
+
+@click.group()
+def broker() -> None:
+    """Run a broker."""
+
+
+@broker.command("run", context_settings=PASS_ON)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_broker(arguments: tuple[str, ...]) -> None:
+    """Run a broker in the foreground; its options are those of `python -m rocketq_broker`.
+
+    \b
+    Examples:
+      rocketq broker run --name broker-a --data-dir data/a --nameservers http://127.0.0.1:9876
+      rocketq broker run --name broker-b --data-dir data/b --port 10912 --flush sync
+      rocketq broker run --help
+    """
+    _become("rocketq_broker", list(arguments))

@@ -1,0 +1,238 @@
+"""`rocketq topic create|list|describe|alter|delete`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from rocketq.cli.connection import administration, nameservers_option
+from rocketq.cli.output import output_option, say, show
+
+if TYPE_CHECKING:
+    from rocketq.broker_api import BrokerApi
+    from rocketq.protocol.model import TopicConfig
+
+PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+#: How long a new topic may take to be in the route; the broker registers it at once.
+ROUTE_WAIT_MS: Final = 10_000
+LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Duration(click.ParamType[int]):
+    """`90s`, `15m`, `12h`, `7d` as milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        matched = re.fullmatch(r"(\d+)([smhd])", str(value))
+        if matched is None:
+            self.fail(f"{value!r} is no duration; write 90s, 15m, 12h or 7d", param, ctx)
+        return int(matched[1]) * _UNITS_MS[matched[2]]
+
+
+class Size(click.ParamType[int]):
+    """`500`, `64k`, `10m`, `2g` as bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        matched = re.fullmatch(r"(\d+)([kmgt]?)", str(value).lower())
+        if matched is None:
+            self.fail(f"{value!r} is no size; write 500, 64k, 10m or 2g", param, ctx)
+        return int(matched[1]) * _UNITS_BYTES[matched[2]]
+
+
+@click.group()
+def topic() -> None:
+    """Create, look at, change and delete topics."""
+
+
+def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--retention-bytes", type=Size(), help="Keep at most this much a broker: 10g."),
+        click.option("--retention", type=Duration(), help="Keep messages this long: 7d."),
+        click.option("--message-bytes-max", type=Size(), help="The largest body: 4m."),
+        click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
+    ):
+        command = option(command)
+    return command
+
+
+@topic.command("create")
+@click.argument("name")
+@click.option("--queues", default=4, show_default=True, help="Queues on each broker.")
+@click.option("--if-absent", is_flag=True, help="An existing topic is a success and stays as it is.")
+@_settings
+@nameservers_option
+@output_option
+def create(
+    name: str,
+    queues: int,
+    if_absent: bool,
+    perm: str | None,
+    message_bytes_max: int | None,
+    retention: int | None,
+    retention_bytes: int | None,
+    nameservers: str,
+    output: str,
+) -> None:
+    """Create a topic on every master broker and wait until it can be used.
+
+    \b
+    Examples:
+      rocketq topic create orders
+      rocketq topic create orders --queues 8 --retention 7d
+      rocketq topic create orders --if-absent -o json
+    """
+    from rocketq.errors import BrokerUnavailable
+    from rocketq.protocol.calls import CreateTopicRequest
+
+    request = CreateTopicRequest(
+        read_queues=queues,
+        write_queues=queues,
+        perm=PERMISSIONS[perm or "rw"],
+        message_bytes_max=message_bytes_max,
+        retention_ms=retention,
+        retention_bytes=retention_bytes,
+        if_absent=if_absent,
+    )
+    with administration(nameservers) as admin:
+        masters = admin.masters()
+        if not masters:
+            raise BrokerUnavailable("of any name", "the NameServer knows no broker that is alive")
+        rows = [_row(master, master.create_topic(name, request)) for master in masters]
+        admin.routes.wait_for_route(name, ROUTE_WAIT_MS, brokers=[master.broker for master in masters])
+    show(rows, output)
+
+
+@topic.command("list")
+@nameservers_option
+@output_option
+def list_topics(nameservers: str, output: str) -> None:
+    """List the topics of every broker.
+
+    \b
+    Examples:
+      rocketq topic list
+      rocketq topic list -o jsonl
+      rocketq topic list | awk 'NR > 1 {print $1}' | sort -u
+    """
+    with administration(nameservers) as admin:
+        rows = [_row(master, one) for master in admin.masters() for one in master.topics().topics]
+    show(sorted(rows, key=lambda row: (row["topic"], row["broker"])), output, LIST_COLUMNS)
+
+
+@topic.command("describe")
+@click.argument("name")
+@nameservers_option
+@output_option
+def describe(name: str, nameservers: str, output: str) -> None:
+    """Show the queues of a topic: where they are and which offsets they hold.
+
+    \b
+    Examples:
+      rocketq topic describe orders
+      rocketq topic describe orders -o json
+      rocketq topic describe orders -o jsonl | jq -s 'map(.messages) | add'
+    """
+    rows: list[dict[str, Any]] = []
+    with administration(nameservers) as admin:
+        for master in admin.masters_with(name):
+            for number, queue in enumerate(master.topic(name).queues):
+                rows.append(
+                    {
+                        "broker": master.broker,
+                        "queue": number,
+                        "min": queue.min,
+                        "max": queue.max,
+                        "messages": queue.max - queue.min,
+                    }
+                )
+    show(rows, output)
+    if output == "table":
+        say(f"{sum(row['messages'] for row in rows)} messages in {len(rows)} queues")
+
+
+@topic.command("alter")
+@click.argument("name")
+@click.option("--queues", type=int, help="Queues on each broker; may only grow.")
+@_settings
+@nameservers_option
+@output_option
+def alter(
+    name: str,
+    queues: int | None,
+    perm: str | None,
+    message_bytes_max: int | None,
+    retention: int | None,
+    retention_bytes: int | None,
+    nameservers: str,
+    output: str,
+) -> None:
+    """Change what is given of a topic, on every broker that has it.
+
+    \b
+    Examples:
+      rocketq topic alter orders --queues 16
+      rocketq topic alter orders --perm r
+      rocketq topic alter orders --retention 30d --retention-bytes 50g
+    """
+    from rocketq.protocol.calls import AlterTopicRequest
+
+    request = AlterTopicRequest(
+        read_queues=queues,
+        write_queues=queues,
+        perm=None if perm is None else PERMISSIONS[perm],
+        message_bytes_max=message_bytes_max,
+        retention_ms=retention,
+        retention_bytes=retention_bytes,
+    )
+    if request == AlterTopicRequest():
+        raise click.UsageError("Say what to change: --queues, --perm, --retention, …")
+    with administration(nameservers) as admin:
+        rows = [_row(master, master.alter_topic(name, request)) for master in admin.masters_with(name)]
+    show(rows, output)
+
+
+@topic.command("delete")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@nameservers_option
+def delete(name: str, yes: bool, nameservers: str) -> None:
+    """Delete a topic on every broker; its messages cannot be read any more.
+
+    \b
+    Examples:
+      rocketq topic delete orders
+      rocketq topic delete orders --yes
+    """
+    with administration(nameservers) as admin:
+        masters = admin.masters_with(name)
+        if (
+            not yes
+            and click.prompt(f"Type {name} to delete it on {len(masters)} broker(s)", err=True) != name
+        ):
+            raise click.Abort
+        for master in masters:
+            master.delete_topic(name)
+    say(f"deleted {name} on {', '.join(master.broker for master in masters)}")
+
+
+def _row(master: BrokerApi, config: TopicConfig) -> dict[str, Any]:
+    names = {value: name for name, value in PERMISSIONS.items()}
+    return {
+        "topic": config.name,
+        "broker": master.broker,
+        "read_queues": config.read_queues,
+        "write_queues": config.write_queues,
+        "perm": names.get(config.perm, str(config.perm)),
+        "retention_ms": config.retention_ms,
+        "retention_bytes": config.retention_bytes,
+        "message_bytes_max": config.message_bytes_max,
+    }
