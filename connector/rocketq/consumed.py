@@ -1,0 +1,93 @@
+"""What a consumer hands out: messages with their place and time, as Arrow or as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from rocketq.protocol.model import MessageQueue, StoredMessage
+from rocketq.protocol.schema import MESSAGE_SCHEMA
+
+#: message/1, and where each message lies.
+CONSUMED_SCHEMA: Final = pa.schema(
+    [
+        *MESSAGE_SCHEMA,
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("queue", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("stored_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+
+_STORED_AT: Final = CONSUMED_SCHEMA.field("stored_at").type
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive messages of one queue from one frame: message i of `batch` has offset `offset + i`."""
+
+    queue: MessageQueue
+    offset: int
+    stored_at_us: int
+    batch: pa.RecordBatch
+
+    @property
+    def rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + self.rows
+
+    def split(self, rows: int) -> tuple[Part, Part]:
+        """Return the first `rows` messages and the others, without a copy."""
+        head = Part(self.queue, self.offset, self.stored_at_us, self.batch.slice(0, rows))
+        tail = Part(self.queue, self.offset + rows, self.stored_at_us, self.batch.slice(rows))
+        return head, tail
+
+
+def as_arrow(parts: Sequence[Part]) -> pa.RecordBatch:
+    """Return the messages of all parts as one batch of CONSUMED_SCHEMA; one part is not copied."""
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=CONSUMED_SCHEMA)
+    batches = [_placed(part) for part in parts]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
+    """Return the messages of all parts as values."""
+    found: list[StoredMessage] = []
+    for part in parts:
+        columns = [part.batch.column(name).to_pylist() for name in ("body", "key", "tag", "properties")]
+        born = part.batch.column("born_at").cast(pa.int64()).to_pylist()
+        found += [
+            StoredMessage(
+                part.queue,
+                part.offset + index,
+                body,
+                key,
+                tag,
+                None if properties is None else dict(properties),
+                born_at_us,
+                part.stored_at_us,
+            )
+            for index, (body, key, tag, properties, born_at_us) in enumerate(zip(*columns, born, strict=True))
+        ]
+    return found
+
+
+def _placed(part: Part) -> pa.RecordBatch:
+    rows = part.rows
+    place = [
+        pa.repeat(pa.scalar(part.queue.topic, pa.string()), rows),
+        pa.repeat(pa.scalar(part.queue.broker, pa.string()), rows),
+        pa.repeat(pa.scalar(part.queue.queue, pa.int32()), rows),
+        pa.array(np.arange(part.offset, part.next_offset, dtype=np.int64)),
+        pa.repeat(pa.scalar(part.stored_at_us, _STORED_AT), rows),
+    ]
+    return pa.RecordBatch.from_arrays([*part.batch.columns, *place], schema=CONSUMED_SCHEMA)

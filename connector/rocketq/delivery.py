@@ -1,0 +1,256 @@
+"""Getting one request to a broker: attempts, and where the next one goes.
+
+A *parcel* is what one POST carries: slices of one topic, each for a queue of the
+same broker. What an error means for it is decided by `verdict`, a pure
+function over RocketMQ's rules (DefaultMQProducerImpl, 5.x):
+
+    error                                stored?    in any order      in its queue
+    -------------------------------------------------------------------------------
+    refused for what it says             no         raise             raise
+      (InvalidBatch, TooLarge, ...)
+    the connection never came about      no         elsewhere         again
+    busy, unavailable, full, too slow    no         elsewhere         again
+    no topic, no queue, no permission    no         new route         new route
+    no answer, or an internal error      unknown    elsewhere         raise
+
+A parcel whose order matters is never moved to another queue and is repeated only when
+it is certain that nothing was stored. All attempts share one timeout; while
+another broker could take the parcel, one that hangs gets only half of what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rocketq.broker_api import master_of
+from rocketq.clock import Clock
+from rocketq.config import ProducerConfig
+from rocketq.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    InternalError,
+    NoPermission,
+    QueueNotFound,
+    RocketqError,
+    RouteNotFound,
+    SendFailed,
+    StoreFull,
+    SystemBusy,
+    TooSlow,
+    TopicNotFound,
+)
+from rocketq.fault import FaultTolerance
+from rocketq.protocol.calls import CreateTopicRequest, SendAnswer
+from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.model import MessageQueue, SendResult
+from rocketq.protocol.route import TopicRoute
+from rocketq.routes import RouteCache
+from rocketq.selector import QueueSelector, QueueSlice, Selection
+from rocketq.topics import TopicAdmin
+from rocketq.transport import Transport
+
+#: The pause before the same broker is asked again, when it did not name one.
+BACKOFF_MS: Final = 100
+#: Bytes that a healthy broker takes in 1 ms at least: what a large request may cost without
+#: counting as a slow answer. The latency tables were made for small messages.
+HEALTHY_BYTES_PER_MS: Final = 32 * 1024
+
+
+class Verdict(Enum):
+    """What to do after a failed attempt."""
+
+    RAISE = "raise"
+    GIVE_UP = "give up"
+    ELSEWHERE = "elsewhere"
+    AGAIN = "again"
+    NEW_ROUTE = "new route"
+
+
+def verdict(error: RocketqError, ordered: bool) -> Verdict:
+    """Decide what follows from an error, as the table above draws it."""
+    if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
+        return Verdict.NEW_ROUTE
+    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow):
+        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
+    if isinstance(error, BrokerUnreachable) and not error.sent:
+        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
+    if isinstance(error, BrokerUnreachable | InternalError):
+        return Verdict.GIVE_UP if ordered else Verdict.ELSEWHERE
+    return Verdict.RAISE
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Slices for one broker, sent in one request; `ordering_key` is the one of its only message, if any."""
+
+    topic: str
+    slices: tuple[QueueSlice, ...]
+    ordering_key: bytes | None = None
+
+    @property
+    def broker(self) -> str:
+        return self.slices[0].queue.broker
+
+
+class Delivery:
+    """Sends parcels. Thread-safe: it holds nothing but what is shared."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        topics: TopicAdmin,
+        config: ProducerConfig,
+        clock: Clock,
+        fault: FaultTolerance,
+        closing: threading.Event,
+    ) -> None:
+        self._transport, self._routes, self._topics = transport, routes, topics
+        self._config, self._clock, self._fault = config, clock, fault
+        self._closing = closing
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues to choose among; a missing topic is created where that is allowed.
+
+        Raises RouteNotFound, NoPermission when nothing is writable, NameServersUnreachable.
+        """
+        return self._writable(self._route(topic))
+
+    def send(
+        self,
+        parcel: Parcel,
+        selector: QueueSelector,
+        compression: str | None,
+        *,
+        timeout_ms: int,
+        retries: int,
+    ) -> list[SendResult]:
+        """Send one parcel, by all the attempts it may have; return one result for each slice, in order."""
+        begun_ms = self.now_ms()
+        stream = write_stream([s.batch for s in parcel.slices], compression)
+        failed: set[str] = set()
+        attempts: list[str] = []
+        while True:
+            left_ms = timeout_ms - (self.now_ms() - begun_ms)
+            last = len(attempts) == retries
+            try:
+                route = self._route(parcel.topic)
+                answer = self._attempt(parcel, route, stream, left_ms, selector.ordered or last)
+                return _results(answer, parcel)
+            except RocketqError as error:
+                decision = verdict(error, selector.ordered)
+                if decision is Verdict.RAISE:
+                    raise
+                attempts.append(f"{parcel.broker}: {error.message.rstrip('.')}")
+                self._note(error, parcel, decision)
+                failed.add(parcel.broker)
+                pause_ms = self._pause_ms(error, parcel, decision, failed)
+                elapsed_ms = self.now_ms() - begun_ms
+                if last or decision is Verdict.GIVE_UP or elapsed_ms + pause_ms >= timeout_ms:
+                    raise _failure(parcel, attempts, elapsed_ms, error) from error
+                self._closing.wait(pause_ms / 1000)
+                parcel = self._readdressed(parcel, selector, decision, frozenset(failed))
+
+    # --- one attempt -------------------------------------------------------------
+
+    def _attempt(
+        self, parcel: Parcel, route: TopicRoute, stream: object, left_ms: int, final: bool
+    ) -> SendAnswer:
+        others = any(queue.broker != parcel.broker for queue in route.write_queues())
+        broker = master_of(route, parcel.broker, self._transport)
+        begun_ms = self.now_ms()
+        answer = broker.send(
+            parcel.topic,
+            [s.queue.queue for s in parcel.slices],
+            stream,
+            timeout_ms=max(1, left_ms if final or not others else left_ms // 2),
+        )
+        allowed_ms = len(memoryview(stream)) // HEALTHY_BYTES_PER_MS  # type: ignore[arg-type]
+        now_ms = self.now_ms()
+        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - allowed_ms), now_ms)
+        return answer
+
+    def _note(self, error: RocketqError, parcel: Parcel, decision: Verdict) -> None:
+        """Remember what the failure says about the broker and about the route."""
+        if isinstance(error, TopicNotFound):
+            self._routes.forget(parcel.topic)
+        elif decision is Verdict.NEW_ROUTE or isinstance(error, BrokerUnreachable):
+            self._routes.invalidate(parcel.topic)
+        if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission | RouteNotFound):
+            self._fault.record(parcel.broker, 0, self.now_ms(), isolation=True)
+
+    def _pause_ms(self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: set[str]) -> int:
+        """Return how long to wait before the next attempt: not at all if it goes to a fresh broker."""
+        if decision is Verdict.NEW_ROUTE:
+            return 0
+        route = self._routes.cached(parcel.topic)
+        fresh = route is not None and any(q.broker not in failed for q in route.write_queues())
+        if decision is Verdict.ELSEWHERE and fresh:
+            return 0
+        return max(BACKOFF_MS, error.retry_after_ms) if isinstance(error, SystemBusy) else BACKOFF_MS
+
+    # --- addressing --------------------------------------------------------------
+
+    def _route(self, topic: str) -> TopicRoute:
+        try:
+            return self._routes.route(topic)
+        except RouteNotFound:
+            if not self._config.auto_create_topics:
+                raise
+        count = self._config.auto_create_queues
+        request = CreateTopicRequest(read_queues=count, write_queues=count, if_absent=True, automatic=True)
+        self._topics.create(topic, request, wait_ms=self._config.timeout_ms)
+        return self._routes.route(topic)
+
+    def _writable(self, route: TopicRoute) -> list[MessageQueue]:
+        queues = route.write_queues()
+        if not queues:
+            self._routes.invalidate(route.topic)
+            raise NoPermission("sending", f"topic {route.topic}: it has no writable queue on a live master")
+        return queues
+
+    def _readdressed(
+        self, parcel: Parcel, selector: QueueSelector, decision: Verdict, failed: frozenset[str]
+    ) -> Parcel:
+        """Choose where the next attempt goes; all slices stay together on one broker."""
+        if decision is Verdict.AGAIN:
+            return parcel
+        queues = self._writable(self._route(parcel.topic))
+        if selector.ordered and len(parcel.slices) > 1:
+            # Each slice was made for its queue; they are all still there, or the next attempt says so.
+            return parcel
+        selection = Selection(parcel.ordering_key, failed, self.now_ms())
+        first = selector.select(queues, selection)
+        near = [q for q in queues if q.broker == first.broker]
+        chosen = [first, *(selector.select(near, selection) for _ in parcel.slices[1:])]
+        moved = [
+            QueueSlice(queue, s.batch, s.first_row) for queue, s in zip(chosen, parcel.slices, strict=True)
+        ]
+        return Parcel(parcel.topic, tuple(moved), parcel.ordering_key)
+
+
+def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
+    return [
+        SendResult(
+            answer.status,
+            MessageQueue(parcel.topic, answer.broker, appended.queue),
+            appended.offset,
+            appended.count,
+        )
+        for appended in answer.appended
+    ]
+
+
+def _failure(parcel: Parcel, attempts: Sequence[str], elapsed_ms: int, error: RocketqError) -> RocketqError:
+    """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
+    alone = len(attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
+    if alone or isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
+        return error
+    return SendFailed(parcel.topic, list(attempts), elapsed_ms)

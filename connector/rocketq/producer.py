@@ -1,0 +1,423 @@
+"""Sending messages: one, many at once, or one by one in the background.
+
+    send          one message, one request, answered when the broker has it
+    send_batch    a Table, RecordBatch, DataFrame or list of Message, shared out
+                  among queues without a loop over messages, in parallel over brokers
+    submit        one message, accumulated with others, answered by a Future
+    send_oneway   one message, one attempt, no answer
+
+A message without an order goes round robin, or where your selection says; one with an
+`ordering_key` to the queue of the key's hash, one with a `queue` to that
+queue, and neither is ever moved elsewhere. A topic that does not exist is created
+where the brokers allow it. How attempts follow each other is in
+`rocketq.delivery`, how messages gather in `rocketq.accumulator`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeAlias
+
+from rocketq.accumulator import Destination, Waiting
+from rocketq.batches import batches_of, stamped
+from rocketq.clock import Clock, SystemClock
+from rocketq.config import Compression, ProducerConfig
+from rocketq.delivery import Delivery, Parcel
+from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, InvalidName, RocketqError, SendFailed
+from rocketq.fault import FaultTolerance
+from rocketq.pipeline import Pipeline
+from rocketq.protocol.model import Message, MessageQueue, SendResult, is_legal_name
+from rocketq.protocol.schema import from_messages
+from rocketq.routes import RouteCache
+from rocketq.selector import (
+    ByHash,
+    Explicit,
+    QueueSelector,
+    QueueSlice,
+    RoundRobin,
+    Selection,
+    named,
+    row_bytes,
+)
+from rocketq.topics import TopicAdmin
+from rocketq.transport import Transport
+
+log = logging.getLogger("rocketq.producer")
+
+Text: TypeAlias = bytes | str
+SelectionName: TypeAlias = Literal["round_robin", "hash", "random"]
+
+#: One-way sends that may wait for a thread before `send_oneway` blocks.
+ONEWAY_WAITING_MAX = 1_024
+
+
+class Producer:
+    """Sends messages to topics. Thread-safe; `close` (or `with`) sends what still waits."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        *,
+        config: ProducerConfig | None = None,
+        clock: Clock | None = None,
+        fault: FaultTolerance | None = None,
+    ) -> None:
+        self.config = config or ProducerConfig()
+        self._clock = clock or SystemClock()
+        #: What is remembered of slow and failing brokers.
+        self.fault = fault or FaultTolerance()
+        self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
+        self._by_hash = ByHash()
+        self._closing = threading.Event()
+        topics = TopicAdmin(transport, routes)
+        self._delivery = Delivery(
+            transport, routes, topics, self.config, self._clock, self.fault, self._closing
+        )
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pipeline: Pipeline | None = None
+        self._workers: ThreadPoolExecutor | None = None
+        self._oneway_places = threading.BoundedSemaphore(ONEWAY_WAITING_MAX)
+
+    # --- one message -------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and return where it is. Text is sent as UTF-8.
+
+        A status other than SEND_OK is returned, not raised: the message is
+        stored, but not as safely as the broker is set to. Raises SendFailed
+        after all attempts, InvalidBatch or TooLarge at once, RouteNotFound,
+        NameServersUnreachable, Closed.
+        """
+        message = self._message(body, key, tag, properties)
+        return self._send_one(topic, message, ordering_key, queue, timeout_ms, self.config.retries)
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+    ) -> None:
+        """Send one message in the background, once; a failure is only logged."""
+        message = self._message(body, key, tag, properties)
+        workers = self._pool()
+        self._oneway_places.acquire()
+
+        def attempt() -> None:
+            try:
+                self._send_one(topic, message, ordering_key, queue, None, 0)
+            except RocketqError as error:
+                log.warning("A one-way message to %s was lost: %s", topic, error)
+            finally:
+                self._oneway_places.release()
+
+        workers.submit(attempt)
+
+    def submit(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+    ) -> Future[SendResult]:
+        """Queue one message to be sent with others; the future gives its result or its error.
+
+        Blocks while the buffer is full. Messages of one ordering key (or
+        explicit queue) keep their order: when one fails, those waiting behind it fail too.
+        """
+        message = self._message(body, key, tag, properties)
+        if ordering_key is None and queue is None:
+            self._check(topic)
+            return self._started_pipeline().submit(Destination(topic), message, None)
+        order = _bytes(ordering_key)
+        queues = self._queues(topic)
+        selector = self._selector(topic, order, queue, queues)
+        chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
+        return self._started_pipeline().submit(Destination(topic, chosen), message, order)
+
+    # --- many messages -----------------------------------------------------------
+
+    def send_batch(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        selection: SelectionName | QueueSelector = "round_robin",
+        queue: MessageQueue | int | None = None,
+        compression: Compression | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send a Table, RecordBatch, DataFrame or list of Message; return a result for each slice stored.
+
+        The columns are those of schema message/1; only `body` is required. Slices come back
+        in the order of their first message. `timeout_ms` is for each request of about
+        `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
+        the same, as [broker, queue, offset, count].
+        """
+        batches = [stamped(b, self._clock.now_us()) for b in batches_of(data)]
+        queues = self._queues(topic)
+        selector = self._batch_selector(topic, selection, queue, queues)
+        sending = _BatchSend(self, topic, selector, compression or self.config.compression, timeout_ms)
+        for batch in batches:
+            choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=self.config.slice_bytes)
+            slices = selector.partition(queues, batch, choice)
+            sending.send(parcels(topic, slices, self.config.request_bytes))
+        return sending.results
+
+    # --- life --------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what was submitted, and return when every future of it is settled."""
+        if self._pipeline is not None:
+            self._pipeline.flush()
+
+    def close(self) -> None:
+        """Send what was submitted, then refuse further calls. Closing twice is no error."""
+        with self._lock:
+            self._closed = True
+            pipeline, self._pipeline = self._pipeline, None
+            workers, self._workers = self._workers, None
+        if pipeline is not None:
+            pipeline.close()
+        if workers is not None:
+            workers.shutdown()
+        self._closing.set()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside ------------------------------------------------------------------
+
+    def _message(
+        self, body: Text, key: Text | None, tag: str | None, properties: Mapping[str, str] | None
+    ) -> Message:
+        content = _bytes(body)
+        if content is None:
+            raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
+        given = dict(properties) if properties is not None else None
+        return Message(content, _bytes(key), tag, given, self._clock.now_us())
+
+    def _check(self, topic: str) -> None:
+        if self._closed:
+            raise Closed("The producer")
+        if not is_legal_name(topic):
+            raise InvalidName("topic", topic)
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        self._check(topic)
+        return self._delivery.write_queues(topic)
+
+    def _send_one(
+        self,
+        topic: str,
+        message: Message,
+        ordering_key: Text | None,
+        queue: MessageQueue | int | None,
+        timeout_ms: int | None,
+        retries: int,
+    ) -> SendResult:
+        queues = self._queues(topic)
+        order = _bytes(ordering_key)
+        selector = self._selector(topic, order, queue, queues)
+        chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
+        parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0),), order)
+        return self._deliver(parcel, selector, self.config.compression, timeout_ms, retries)[0]
+
+    def _deliver(
+        self,
+        parcel: Parcel,
+        selector: QueueSelector,
+        compression: str | None,
+        timeout_ms: int | None,
+        retries: int | None = None,
+    ) -> list[SendResult]:
+        return self._delivery.send(
+            parcel,
+            selector,
+            compression,
+            timeout_ms=timeout_ms or self.config.timeout_ms,
+            retries=self.config.retries if retries is None else retries,
+        )
+
+    def _send_waiting(self, destination: Destination, waiting: Sequence[Waiting]) -> SendResult:
+        """Send an accumulated batch (called by the pipeline's threads)."""
+        batch = from_messages([w.message for w in waiting])
+        selector: QueueSelector = self._round_robin
+        chosen = destination.queue
+        if chosen is None:
+            queues = self._delivery.write_queues(destination.topic)
+            chosen = selector.select(queues, Selection(now_ms=self._delivery.now_ms()))
+        else:
+            selector = Explicit(chosen)
+        parcel = Parcel(destination.topic, (QueueSlice(chosen, batch, 0),))
+        return self._deliver(parcel, selector, self.config.compression, None)[0]
+
+    def _selector(
+        self,
+        topic: str,
+        order: bytes | None,
+        queue: MessageQueue | int | None,
+        queues: Sequence[MessageQueue],
+    ) -> QueueSelector:
+        if queue is not None:
+            if order is not None:
+                raise InvalidConfiguration(
+                    "queue", queue, "it contradicts ordering_key, which chooses the queue itself"
+                )
+            return Explicit(_resolved(topic, queue, queues))
+        return self._round_robin if order is None else self._by_hash
+
+    def _batch_selector(
+        self,
+        topic: str,
+        selection: SelectionName | QueueSelector,
+        queue: MessageQueue | int | None,
+        queues: Sequence[MessageQueue],
+    ) -> QueueSelector:
+        if queue is not None:
+            return Explicit(_resolved(topic, queue, queues))
+        if selection == "round_robin":
+            return self._round_robin
+        return named(selection) if isinstance(selection, str) else selection
+
+    def _started_pipeline(self) -> Pipeline:
+        with self._lock:
+            if self._closed:
+                raise Closed("The producer")
+            if self._pipeline is None:
+                self._pipeline = Pipeline(self._send_waiting, self.config, self._clock)
+            return self._pipeline
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._closed:
+                raise Closed("The producer")
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(
+                    self.config.sender_threads, thread_name_prefix="rocketq-batch"
+                )
+            return self._workers
+
+
+class _BatchSend:
+    """One call of `send_batch`: what was stored so far, in the order of the input."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        selector: QueueSelector,
+        compression: str | None,
+        timeout_ms: int | None,
+    ) -> None:
+        self._producer, self._topic, self._selector = producer, topic, selector
+        self._compression, self._timeout_ms = compression, timeout_ms
+        self.results: list[SendResult] = []
+
+    def send(self, by_broker: Mapping[str, Sequence[Parcel]]) -> None:
+        """Send one batch's parcels, each broker's in order, the brokers in parallel."""
+        stored: list[tuple[int, SendResult]] = []
+        errors: list[BaseException] = []
+
+        def send_to_one(broker_parcels: Sequence[Parcel]) -> None:
+            try:
+                for parcel in broker_parcels:
+                    results = self._producer._deliver(
+                        parcel, self._selector, self._compression, self._timeout_ms
+                    )
+                    stored.extend(
+                        (s.first_row, result) for s, result in zip(parcel.slices, results, strict=True)
+                    )
+            except RocketqError as error:
+                errors.append(error)
+
+        lists = list(by_broker.values())
+        pending = [self._producer._pool().submit(send_to_one, others) for others in lists[1:]]
+        for own in lists[:1]:
+            send_to_one(own)
+        for future in pending:
+            future.result()
+        self.results += [result for _, result in sorted(stored, key=lambda pair: pair[0])]
+        if errors:
+            raise self._with_what_was_stored(errors[0])
+
+    def _with_what_was_stored(self, error: BaseException) -> BaseException:
+        if isinstance(error, SendFailed) and self.results:
+            error.facts["stored"] = [[r.queue.broker, r.queue.queue, r.offset, r.count] for r in self.results]
+            error.hint = (
+                f"{sum(r.count for r in self.results)} messages of this call were stored. " + error.hint
+            )
+        return error
+
+
+def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dict[str, list[Parcel]]:
+    """Pack slices into parcels of about `request_bytes`, by broker; slices keep their order."""
+    packed: dict[str, list[Parcel]] = {}
+    open_slices: dict[str, list[QueueSlice]] = {}
+    open_bytes: dict[str, int] = {}
+
+    def close(broker: str) -> None:
+        taken = open_slices.pop(broker, [])
+        if taken:
+            packed.setdefault(broker, []).append(Parcel(topic, tuple(taken)))
+
+    for piece in slices:
+        broker = piece.queue.broker
+        size = int(row_bytes(piece.batch).sum())
+        if open_slices.get(broker) and open_bytes[broker] + size > request_bytes:
+            close(broker)
+        if broker not in open_slices:
+            open_slices[broker], open_bytes[broker] = [], 0
+        open_slices[broker].append(piece)
+        open_bytes[broker] += size
+    for broker in list(open_slices):
+        close(broker)
+    return packed
+
+
+def _resolved(topic: str, queue: MessageQueue | int, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return the queue that is meant; a number alone must be unambiguous."""
+    if isinstance(queue, MessageQueue):
+        if queue.topic != topic:
+            raise InvalidConfiguration("queue", str(queue), f"it is not a queue of topic {topic!r}")
+        return queue
+    matching = [q for q in queues if q.queue == queue]
+    if len(matching) > 1:
+        raise InvalidConfiguration(
+            "queue",
+            queue,
+            f"{len(matching)} brokers have a queue of this number",
+            hint="Give a MessageQueue, for example one of client.route(topic).write_queues().",
+        )
+    return matching[0] if matching else MessageQueue(topic, queues[0].broker, queue)
+
+
+def _bytes(value: Text | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
