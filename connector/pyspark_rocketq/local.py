@@ -21,12 +21,14 @@ from pyspark_rocketq.java import Java, find_java
 DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+#: Without a configuration of its own Spark greets a person with ten lines of warnings.
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def prepare_environment() -> Java:
@@ -53,7 +55,12 @@ def local_session(app_name: str = "rocketq", cores: int = 2, **conf: object) -> 
     A session that already runs is returned with the given conf, as Spark's builder does.
     """
     prepare_environment()
-    settings = {**DEFAULTS, "spark.sql.shuffle.partitions": cores, **conf}
+    settings = {
+        **DEFAULTS,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        "spark.sql.shuffle.partitions": cores,
+        **conf,
+    }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, str(value))

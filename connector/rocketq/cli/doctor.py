@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import rich_click as click
@@ -158,6 +157,8 @@ CHECKS: Final[tuple[Callable[[], Finding], ...]] = (
 
 
 def _package(name: str, fix: str) -> Finding:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return Finding(name, "ok", version(name))
     except PackageNotFoundError:

@@ -1,0 +1,85 @@
+"""Whether every flight arrived exactly once: what Spark reads back, against what was sent.
+
+Two independent counts must both come out:
+
+    places   every (broker, queue, offset) is there once: the broker stored each message once
+    flights  every id from 0 on is there once: the producer sent each flight once
+
+and per carrier the sums of flights, miles, minutes and ids must equal those of the data
+itself, so that no message can have come back altered. Last, in each queue the ids must
+rise with the offsets: the order in which they were sent is the order in which they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from pyspark_rocketq.demo.flights import CarrierSums
+from pyspark_rocketq.demo.streaming import parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The counts; `holds` if every flight arrived exactly once, unaltered and in order."""
+
+    sent: int
+    read: int
+    places: int
+    flights: int
+    missing: int
+    out_of_order: int
+    wrong_carriers: tuple[str, ...]
+
+    @property
+    def duplicates(self) -> int:
+        return self.read - self.flights
+
+    @property
+    def holds(self) -> bool:
+        counts = {self.sent, self.read, self.places, self.flights}
+        return len(counts) == 1 and not (self.missing or self.out_of_order or self.wrong_carriers)
+
+
+def prove(
+    spark: SparkSession, nameservers: Sequence[str], sent: int, expected: dict[str, CarrierSums]
+) -> Proof:
+    """Read the whole topic `flights` as a batch, and count."""
+    rows = (
+        spark.read.format("rocketq")
+        .option("nameservers", ",".join(nameservers))
+        .option("subscribe", "flights")
+        .load()
+    )
+    flights = parsed(rows).cache()
+    try:
+        counted = flights.agg(
+            F.count("*").alias("read"),
+            F.countDistinct("broker", "queue", "offset").alias("places"),
+            F.countDistinct("id").alias("flights"),
+        ).first()
+        assert counted is not None
+        missing = spark.range(sent).join(flights, "id", "left_anti").count()
+        by_offset = Window.partitionBy("broker", "queue").orderBy("offset")
+        later = flights.select("id", F.lag("id").over(by_offset).alias("before"))
+        out_of_order = later.where("before >= id").count()
+        found = {
+            row.carrier: CarrierSums(row.flights, row.distance, row.delay, row.id_sum)
+            for row in flights.groupBy("carrier")
+            .agg(
+                F.count("*").alias("flights"),
+                F.sum("distance").alias("distance"),
+                F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("delay"),
+                F.sum("id").alias("id_sum"),
+            )
+            .collect()
+        }
+    finally:
+        flights.unpersist()
+    wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+    return Proof(
+        sent, counted["read"], counted["places"], counted["flights"], missing, out_of_order, tuple(wrong)
+    )
