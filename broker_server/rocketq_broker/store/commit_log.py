@@ -16,12 +16,13 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
 from rocketq.protocol.frame import HEADER_BYTES, FrameHeader, peek
-from rocketq_broker.store.errors import MissingSegment
+from rocketq_broker.store.errors import MissingSegment, SegmentGone
 from rocketq_broker.store.files import File, Files
 from rocketq_broker.store.handles import Handles
 
@@ -113,7 +114,7 @@ class CommitLog:
 
     def check_no_hole(self) -> None:
         """Raise MissingSegment unless each segment begins where the one before it ends."""
-        for start, following in zip(self._starts, self._starts[1:], strict=False):
+        for start, following in pairwise(self._starts):
             expected = start + self.size_of(start)
             if following != expected:
                 raise MissingSegment(expected, self.path(following))
@@ -121,9 +122,14 @@ class CommitLog:
     # --- reading ------------------------------------------------------------------
 
     def read(self, at: int, size: int) -> bytes:
-        """Read `size` bytes of one segment; fewer if it ends before."""
+        """Read `size` bytes of one segment; fewer if it ends before. Raise SegmentGone below `begin`."""
         start = self.segment_of(at)
-        return self._handles.get(self.path(start)).read(size, at - start)
+        try:
+            if at < start:
+                raise FileNotFoundError
+            return self._handles.get(self.path(start)).read(size, at - start)
+        except FileNotFoundError:
+            raise SegmentGone(at, self.begin) from None
 
     def header(self, at: int) -> FrameHeader:
         """Decode the frame header at `at`; raise CorruptFrame."""
@@ -171,6 +177,13 @@ class CommitLog:
             file.sync()
         self._files.sync_directory(DIRECTORY)
         self.end = end
+
+    def remove_oldest(self, count: int) -> None:
+        """Remove the first `count` segments; the last one always stays."""
+        for _ in range(min(count, len(self._starts) - 1)):
+            # Readers look positions up by this list, so a segment leaves it before its file goes.
+            self._remove(self._starts.pop(0))
+        self._files.sync_directory(DIRECTORY)
 
     def _remove(self, start: int) -> None:
         self._handles.forget(self.path(start))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 from rocketq.protocol.model import FlushMode
+from rocketq_broker.store.retention import RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class StoreConfig:
     open_files_max: int = 512
     #: Units of one ConsumeQueue file (RocketMQ: mappedFileSizeConsumeQueue / 20).
     queue_file_units: int = 300_000
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    retention_interval_ms: int = 10_000
+    topics_max: int = 10_000
+    queues_max: int = 50_000
+    #: An append that waited longer than this for the writer is refused with SYSTEM_BUSY
+    #: (RocketMQ: waitTimeMillsInSendQueue, there 200 ms).
+    queue_wait_ms_max: int = 2_000
 
     def __post_init__(self) -> None:
         if not 4096 <= self.segment_bytes <= 1 << 40:
@@ -43,7 +51,8 @@ class StoreConfig:
             )
         for name in (
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
-            "group_bytes_max", "queue_file_units",
+            "group_bytes_max", "queue_file_units", "retention_interval_ms", "topics_max", "queues_max",
+            "queue_wait_ms_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

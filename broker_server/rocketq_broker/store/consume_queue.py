@@ -26,6 +26,7 @@ from rocketq_broker.store.handles import Handles
 
 UNIT: Final = np.dtype([("log_offset", "<u8"), ("size", "<u4"), ("tag_hash", "<u8")])
 UNIT_BYTES: Final = 20
+_RUN_UNITS: Final = 1 << 15
 
 Units = npt.NDArray[np.void]
 
@@ -83,6 +84,47 @@ class ConsumeQueue:
         count = min(count, self._file_units - within)
         data = self._handles.get(self._path(index)).read(count * UNIT_BYTES, within * UNIT_BYTES)
         return np.frombuffer(data, dtype=UNIT, count=len(data) // UNIT_BYTES)
+
+    def first_at(self, log_offset: int) -> int:
+        """Return the first queue offset in [min, end) whose frame lies at or past `log_offset`, else end."""
+        first, last = self.min, self.end
+        if first == last or int(self.read(first, 1)["log_offset"][0]) >= log_offset:
+            return first
+        while first < last:
+            middle = (first + last) // 2
+            if int(self.read(middle, 1)["log_offset"][0]) < log_offset:
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+    def first_within(self, bytes_max: int) -> int:
+        """Return the first queue offset of the frames at the end that together fit `bytes_max`."""
+        kept, at, following = 0, self.end, -1
+        while at > self.min:
+            first = max(self.min, (at - 1) // self._file_units * self._file_units, at - _RUN_UNITS)
+            run = self.read(first, at - first)
+            places = run["log_offset"]
+            closes_frame = np.append(places[1:] != places[:-1], int(places[-1]) != following)
+            sizes = np.where(closes_frame, run["size"], 0).astype(np.int64)
+            from_here = kept + np.cumsum(sizes[::-1])[::-1]
+            over = np.flatnonzero(from_here > bytes_max)
+            if over.size:
+                return first + int(over[-1]) + 1
+            kept, at, following = int(from_here[0]), first, int(places[0])
+        return self.min
+
+    def raise_min(self, low: int) -> None:
+        """Give up what lies below queue offset `low`, with the files that held only that."""
+        if low <= self.min:
+            return
+        first_kept = min(low, max(self.end - 1, 0)) // self._file_units
+        self.min = low
+        for name in self._files.list(self._directory):
+            if int(name) // (self._file_units * UNIT_BYTES) < first_kept:
+                path = f"{self._directory}/{name}"
+                self._handles.forget(path)
+                self._files.remove(path)
 
     def reset(self, low: int, end: int) -> None:
         """Make the readable range [low, end), and cut the files to it."""

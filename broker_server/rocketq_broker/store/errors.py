@@ -80,3 +80,16 @@ class LogFailed(StoreError):
             hint="Check the disk; after a restart, recovery decides what was stored.",
             facts={"action": action, "why": why},
         )
+
+
+class SegmentGone(StoreError):
+    """A log offset lies below the log's begin."""
+
+    code = "SEGMENT_GONE"
+
+    def __init__(self, log_offset: int, begin: int) -> None:
+        super().__init__(
+            f"Log offset {log_offset} was removed by retention; the log begins at {begin}.",
+            hint="Look the queue's first offset up again.",
+            facts={"log_offset": log_offset, "begin": begin},
+        )

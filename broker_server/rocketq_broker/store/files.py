@@ -20,6 +20,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from rocketq_broker.store.errors import StoreLocked
+from rocketq_broker.store.retention import DiskUsage
 
 #: Linux takes at most this many parts in one gathering write (IOV_MAX).
 PARTS_MAX = 1024
@@ -63,6 +64,10 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def exists(self, path: str) -> bool: ...
+
+    def usage(self) -> DiskUsage:
+        """Return the size of the file system and what of it is free for this process."""
+        ...
 
     def lock(self) -> None:
         """Take the directory for this process; raise StoreLocked."""
@@ -164,6 +169,10 @@ class OSFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
+
+    def usage(self) -> DiskUsage:
+        disk = os.statvfs(self._root)
+        return DiskUsage(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def lock(self) -> None:
         descriptor = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

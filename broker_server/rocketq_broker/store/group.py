@@ -51,13 +51,14 @@ class AppendOutcome:
     appended: tuple[Appended, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AppendBatches:
     """An operation: append batches to queues of one topic, all or none."""
 
     topic: str
     batches: Sequence[QueueBatch]
     size: int
+    submitted_ms: int
     done: Callable[[AppendOutcome | RocketqError], None]
 
 

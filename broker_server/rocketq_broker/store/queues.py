@@ -98,6 +98,10 @@ class Queues:
             self.drop((number, int(queue)))
         self._files.remove(f"{DIRECTORY}/{number}")
 
+    def all(self) -> list[ConsumeQueue]:
+        """Return all queues as they are now."""
+        return list(self._queues.values())
+
     def __len__(self) -> int:
         return len(self._queues)
 

@@ -85,6 +85,9 @@ class Recovery:
             self.notes.append(f"cut a torn tail of {torn} bytes at log offset {end}")
             self.log.truncate(end)
         self._write_pending()
+        for queue in self.queues.all():
+            # Retention may have removed segments after the snapshot that knew of them.
+            queue.raise_min(queue.first_at(self.log.begin))
         self.log.sync()
         return RecoveryReport(
             clean, self.log.begin, self.log.end, begin, self._frames, self._messages, torn, tuple(self.notes)

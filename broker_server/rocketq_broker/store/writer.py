@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import queue as queues_module
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +28,7 @@ from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.group import GroupPlan, Operation
+from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation
 from rocketq_broker.store.queues import QueueKey, Queues
 from rocketq_broker.store.state import State
 
@@ -78,6 +78,8 @@ class LogWriter:
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._stopped_why = ""
+        #: Set while appends are refused but everything else goes on.
+        self.append_refusal: RocketqError | None = None
         self._failure: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
         self.groups = 0
@@ -93,6 +95,8 @@ class LogWriter:
         with self._lock:
             if self._stopped_why:
                 raise BrokerUnavailable(self._config.broker, self._stopped_why)
+            if self.append_refusal is not None and isinstance(operation, AppendBatches):
+                raise self.append_refusal
             if self._queued_bytes and self._queued_bytes + size > self._config.queued_bytes_max:
                 raise SystemBusy(f"{self._queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
             self._queued_bytes += size
@@ -137,7 +141,7 @@ class LogWriter:
             if self._failure is not None:
                 self._refuse(group, BrokerUnavailable(self._config.broker, self._stopped_why))
                 continue
-            self._commit(group)
+            self._commit(self._in_time(group))
         self._refuse_rest()
 
     def _take(self, group: list[Operation]) -> bool:
@@ -157,6 +161,16 @@ class LogWriter:
             self._queued_bytes -= size
         return operation is not None
 
+    def _in_time(self, group: list[Operation]) -> list[Operation]:
+        """Refuse appends that waited too long: their senders have given up or soon will."""
+        oldest = self._clock.monotonic_ms() - self._config.queue_wait_ms_max
+        late = [each for each in group if isinstance(each, AppendBatches) and each.submitted_ms < oldest]
+        if not late:
+            return group
+        why = f"a send waited more than {self._config.queue_wait_ms_max} ms for the log"
+        self._refuse(late, SystemBusy(why, RETRY_AFTER_MS))
+        return [each for each in group if each not in late]
+
     def _refuse_rest(self) -> None:
         rest: list[Operation] = []
         while not self._inbox.empty():
@@ -165,7 +179,7 @@ class LogWriter:
                 rest.append(operation)
         self._refuse(rest, BrokerUnavailable(self._config.broker, self._stopped_why))
 
-    def _refuse(self, group: list[Operation], error: RocketqError) -> None:
+    def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
         for operation in group:
             operation.done(error)
 

@@ -1,0 +1,195 @@
+"""What the store does on the side: write back, take snapshots, let old data go.
+
+Each task is a method that a test can call; the threads only call them in time.
+A task that fails with an OSError stops the log (`LogWriter.fail`): a disk that
+refuses one of these can no longer be trusted with the next write either.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from posixpath import dirname
+
+from rocketq.clock import Clock
+from rocketq.errors import StoreFull
+from rocketq.protocol.model import FlushMode, TimeBoundary
+from rocketq_broker.store import reader, retention
+from rocketq_broker.store import snapshot as snapshots
+from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.errors import LogFailed, SegmentGone
+from rocketq_broker.store.files import Files
+from rocketq_broker.store.handles import Handles
+from rocketq_broker.store.queues import Queues
+from rocketq_broker.store.retention import SegmentFacts, Verdict
+from rocketq_broker.store.state import Picture, TopicEntry
+from rocketq_broker.store.writer import LogWriter, Published
+
+
+class Housekeeping:
+    """The tasks and their threads."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: Files,
+        handles: Handles,
+        log: CommitLog,
+        queues: Queues,
+        published: Published,
+        writer: LogWriter,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._handles = handles
+        self._log = log
+        self._queues = queues
+        self._published = published
+        self._writer = writer
+        self._clock = clock
+        self.snapshot_position = 0
+        self._snapshot_lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._snapshot_due = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        if self._config.flush is FlushMode.ASYNC:
+            self._keep("rocketq-flush", self._config.flush_interval_ms, self._stopping, self.flush)
+        self._keep(
+            "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
+        )
+        self._keep("rocketq-retention", self._config.retention_interval_ms, self._stopping, self.retain)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._snapshot_due.set()
+        for thread in self._threads:
+            thread.join()
+
+    def committed(self, position: int) -> None:
+        """Ask for a snapshot when recovery would have too much log to replay."""
+        if position - self.snapshot_position >= self._config.snapshot_log_bytes:
+            self._snapshot_due.set()
+
+    def _keep(self, name: str, interval_ms: int, due: threading.Event, work: Callable[[], object]) -> None:
+        """Do `work` on a thread of its own at each interval, and at once when `due` is set."""
+
+        def run() -> None:
+            while True:
+                due.wait(interval_ms / 1000)
+                if self._stopping.is_set():
+                    return
+                due.clear()
+                try:
+                    work()
+                except OSError as error:
+                    self._writer.fail(LogFailed(f"be kept ({name})", str(error)))
+                    return
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # --- write back -------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Put the log on disk up to what is written now (RocketMQ: FlushRealTimeService)."""
+        with self._published.lock:
+            position = self._published.position
+        if position <= self._published.durable_end:
+            return
+        self._log.sync()
+        with self._published.lock:
+            self._published.durable_end = max(self._published.durable_end, position)
+
+    # --- snapshots --------------------------------------------------------------------
+
+    def take_snapshot(self, even_if_current: bool = False) -> None:
+        """Write a snapshot if the log has grown since the last one."""
+        with self._snapshot_lock:
+            published = self._published
+            with published.lock:
+                position = published.position
+                if position == self.snapshot_position and not even_if_current:
+                    return
+                ranges = self._queues.ranges(published.state)
+                picture = Picture.of(published.state, ranges, published.stored_at_us)
+                dirty = sorted(self._queues.dirty)
+                self._queues.dirty.clear()
+            self.flush()
+            self._sync_queue_files(dirty)
+            snapshots.write(self._files, snapshots.Snapshot(position, picture))
+            self.snapshot_position = position
+
+    def _sync_queue_files(self, paths: list[str]) -> None:
+        directories = set()
+        for path in paths:
+            try:
+                self._handles.get(path).sync()
+            except FileNotFoundError:
+                # Its topic was deleted, or retention took the file; nothing is left to vouch for.
+                continue
+            directories.add(dirname(path))
+        parents = {dirname(each) for each in directories}
+        for directory in sorted(directories | parents | {dirname(each) for each in parents}):
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
+
+    # --- retention --------------------------------------------------------------------
+
+    def retain(self) -> Verdict:
+        """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
+        now_us = self._clock.now_us()
+        disk = self._files.usage()
+        verdict = retention.decide(self._config.retention, self._segments(), now_us, disk)
+        self._writer.append_refusal = (
+            StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
+        )
+        if verdict.remove:
+            self._remove_segments(verdict.remove)
+        for entry in self._published.state.topics.values():
+            if entry.config.retention_ms is not None or entry.config.retention_bytes is not None:
+                self._retain_topic(entry, now_us)
+        return verdict
+
+    def _segments(self) -> list[SegmentFacts]:
+        starts = self._log.starts
+        facts = []
+        for start, following in pairwise(starts):
+            # Store times never decrease, so the next segment's first frame is no older than any here.
+            facts.append(SegmentFacts(start, following - start, self._log.header(following).stored_at_us))
+        if starts:
+            facts.append(SegmentFacts(starts[-1], self._log.end - starts[-1], self._clock.now_us()))
+        return facts
+
+    def _remove_segments(self, count: int) -> None:
+        """Move the queues' first offsets up, make that durable, and only then remove files."""
+        begin = self._log.starts[count]
+        for queue in self._queues.all():
+            queue.raise_min(queue.first_at(begin))
+        self.take_snapshot(even_if_current=True)
+        self._log.remove_oldest(count)
+
+    def _retain_topic(self, entry: TopicEntry, now_us: int) -> None:
+        config = entry.config
+        for queue_id in range(entry.queues):
+            queue = self._queues.get((entry.number, queue_id))
+            if queue is None:
+                continue
+            low = queue.min
+            try:
+                if config.retention_ms is not None:
+                    oldest_us = now_us - config.retention_ms * 1000
+                    low = reader.offset_at(
+                        self._log, queue, queue.min, queue.end, oldest_us, TimeBoundary.LOWER
+                    )
+                if config.retention_bytes is not None:
+                    low = max(low, queue.first_within(config.retention_bytes))
+            except SegmentGone:
+                # The queue's first offset has just moved up; the next round sees it.
+                continue
+            queue.raise_min(low)

@@ -1,0 +1,104 @@
+"""Retention: what of the log must go, decided from facts alone.
+
+Segments go whole and oldest first, never the one being written. Three things can
+condemn the oldest (RocketMQ: CleanCommitLogService):
+  * age: its newest frame is older than `retention_ms`;
+  * size: without it the log would still hold `retention_bytes`;
+  * the disk: from `clean_percent` on, all that age and size condemn goes at once
+    instead of a few segments a round; from `force_percent` on, segments go whatever
+    their age; and from `refuse_percent` on, writes are refused as well, while
+    reads go on. A large disk can be 90 % full and have room for years, so no
+    watermark counts while `free_bytes_enough` are free: RocketMQ has no such
+    rule, and its users learn of the watermarks on shared disks.
+
+A topic may keep less than the broker: then its queues' first offsets move up,
+and the bytes go when their segment does. It cannot keep more, since all topics
+share the segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rocketq.errors import InvalidConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What to keep: at most this old (ms), this much (bytes, None: any), and the disk's watermarks (%)."""
+
+    retention_ms: int = 72 * 3600 * 1000
+    retention_bytes: int | None = None
+    #: RocketMQ: diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio.
+    clean_percent: int = 75
+    force_percent: int = 85
+    refuse_percent: int = 90
+    free_bytes_enough: int = 16 << 30
+    #: Segments removed in one round (RocketMQ: deleteFileBatchMax).
+    segments_per_round: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clean_percent <= self.force_percent <= self.refuse_percent <= 100:
+            raise InvalidConfiguration(
+                "watermarks",
+                (self.clean_percent, self.force_percent, self.refuse_percent),
+                "they must ascend from above 0 to at most 100",
+            )
+        for name in ("retention_ms", "retention_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidConfiguration(name, value, "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """A segment: its first log offset, its size, and a time no frame in it is younger than."""
+
+    start: int
+    size: int
+    newest_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """The file system under the store, in bytes."""
+
+    total: int
+    free: int
+
+    @property
+    def used_percent(self) -> int:
+        return 100 * (self.total - self.free) // self.total if self.total else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a round does: remove the first `remove` segments, and whether writes are refused."""
+
+    remove: int
+    refuse_writes: bool
+    why: str = ""
+
+
+def decide(
+    policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_us: int, disk: DiskUsage
+) -> Verdict:
+    """Return how many of the oldest segments go; the last one is the writer's and stays."""
+    used = disk.used_percent if disk.free < policy.free_bytes_enough else 0
+    refuse = used >= policy.refuse_percent
+    removable = segments[:-1]
+    if used < policy.clean_percent or used >= policy.force_percent:
+        removable = removable[: policy.segments_per_round]
+    if used >= policy.force_percent:
+        return Verdict(len(removable), refuse, f"the disk is {used} % full")
+    total = sum(each.size for each in segments)
+    remove, why = 0, ""
+    for each in removable:
+        old = now_us - each.newest_us > policy.retention_ms * 1000
+        large = policy.retention_bytes is not None and total - each.size >= policy.retention_bytes
+        if not old and not large:
+            break
+        remove, why = remove + 1, "age" if old else "size"
+        total -= each.size
+    return Verdict(remove, refuse, why)
