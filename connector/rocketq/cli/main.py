@@ -16,6 +16,7 @@ from typing import Final
 import rich_click as click
 
 from rocketq import errors
+from rocketq.child import ServerNotStarted
 from rocketq.cli import cluster, doctor, groups, messages, servers, topics
 from rocketq.cli.output import say
 
@@ -35,7 +36,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.BrokerUnavailable, 4),
     (errors.SendFailed, 4),
     (errors.TooSlow, 4),
-    (errors.ServerNotStarted, 4),
+    (ServerNotStarted, 4),
 )
 
 

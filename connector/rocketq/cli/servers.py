@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
+from rocketq.child import ServerNotStarted
 from rocketq.cli.output import say
-from rocketq.errors import InvalidConfiguration, ServerNotStarted
+from rocketq.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from rocketq.local import LocalCluster
