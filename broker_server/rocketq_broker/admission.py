@@ -1,0 +1,88 @@
+"""What a batch must satisfy before it may be appended: the limits on single messages.
+
+`rocketq.protocol.ipc` has already bounded and validated the batch as Arrow; here
+its columns are held against the limits of RocketMQ's messages, all rows at once.
+The cost is a few looks at offset buffers: a column that is all null, or whose
+whole data is smaller than what one value may be, is let through without
+looking at any value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketq.errors import InvalidBatch, TooLarge
+from rocketq.protocol.model import KEY_BYTES_MAX, TAG_BYTES_MAX
+from rocketq.protocol.schema import MESSAGE_SCHEMA
+
+#: Names and values of one message's properties together (RocketMQ: PROPERTIES_SIZE_EXCEEDED).
+PROPERTIES_BYTES_MAX = 32_767
+
+_KEY, _TAG, _BODY, _PROPERTIES = (
+    MESSAGE_SCHEMA.get_field_index(name) for name in ("key", "tag", "body", "properties")
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BodySizes:
+    """The bodies of one admitted batch: the size of each, and what is mostly enough to know of them."""
+
+    each: npt.NDArray[np.int32]
+    count: int
+    total: int
+    smallest: int
+    largest: int
+
+
+def admit(batch: pa.RecordBatch, message_bytes_max: int) -> BodySizes:
+    """Check every message of a valid batch; raise TooLarge or InvalidBatch, return what was measured."""
+    _check_column(batch.column(_KEY), "a message's key", KEY_BYTES_MAX)
+    _check_column(batch.column(_TAG), "a message's tag", TAG_BYTES_MAX)
+    _check_properties(batch.column(_PROPERTIES))
+    sizes = np.diff(_offsets(batch.column(_BODY)))
+    measured = BodySizes(
+        sizes, len(sizes), int(sizes.sum(dtype=np.int64)), int(sizes.min()), int(sizes.max())
+    )
+    if measured.largest > message_bytes_max:
+        raise TooLarge("a message's body", measured.largest, message_bytes_max)
+    return measured
+
+
+def _check_column(column: pa.Array, what: str, limit: int) -> None:
+    if column.null_count == len(column):
+        return
+    offsets = _offsets(column)
+    if int(offsets[-1]) - int(offsets[0]) <= limit:
+        return
+    largest = int(np.diff(offsets).max())
+    if largest > limit:
+        raise TooLarge(what, largest, limit)
+
+
+def _check_properties(column: pa.MapArray) -> None:
+    if column.null_count == len(column):
+        return
+    names, values = column.keys, column.items
+    if values.null_count:
+        raise InvalidBatch("a property has no value", hint="Leave the property out, or send ''.")
+    entries = _offsets(column)
+    name_ends, value_ends = _offsets(names), _offsets(values)
+    # Entry i's name and value end where their offsets i + 1 say: the sum is a running total of bytes.
+    ends = (name_ends.astype(np.int64) + value_ends)[entries]
+    if int(ends[-1]) - int(ends[0]) <= PROPERTIES_BYTES_MAX:
+        return
+    largest = int(np.diff(ends).max())
+    if largest > PROPERTIES_BYTES_MAX:
+        raise TooLarge("a message's properties", largest, PROPERTIES_BYTES_MAX)
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the n+1 offsets of a string, binary or map array, without a copy."""
+    buffer = column.buffers()[1]
+    if buffer is None or buffer.size == 0:
+        return np.zeros(len(column) + 1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32, count=len(column) + 1, offset=4 * column.offset)

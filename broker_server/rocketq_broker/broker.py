@@ -1,0 +1,191 @@
+"""One broker: its store, the calls that wait on it, its registration, and how it stops.
+
+    STARTING ──> RUNNING ──> DRAINING ──> (stopped)
+                    └──────> FAILED ────> (stopped, exit code 1)
+
+The store's callbacks come on its own threads; here they are carried to the
+loop. `start`, `drain` and everything the HTTP side calls run on the loop's thread.
+
+After a fault of the log the broker acknowledges nothing more: every call is
+answered 503, and the process is asked to end with an exit code that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import Final
+
+import structlog
+
+from rocketq.clock import Clock, SystemClock
+from rocketq.errors import BrokerUnavailable
+from rocketq.protocol.model import Perm
+from rocketq.protocol.route import BrokerIdentity
+from rocketq_broker.completions import Completions
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.measurements import Gauges, Measurements
+from rocketq_broker.offsets import OffsetsProcessor
+from rocketq_broker.pull import PullProcessor
+from rocketq_broker.registrar import Registrar
+from rocketq_broker.send import SendProcessor
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.errors import StoreError
+from rocketq_broker.store.store import MessageStore
+from rocketq_broker.waiting import HeldCalls
+
+#: For what must not run on the loop: inflating, the decoded forms, lookups by time.
+_POOL_THREADS: Final = 4
+
+log = structlog.get_logger("rocketq.broker")
+
+
+class Phase(Enum):
+    """Where a broker is in its life; the value is what a refused caller reads."""
+
+    STARTING = "it is starting"
+    RUNNING = "it is running"
+    DRAINING = "it is shutting down"
+    FAILED = "its log failed"
+    STOPPED = "it has stopped"
+
+
+class Broker:
+    """Made before the loop runs; `start` and `stop` are the ends of the server's lifespan."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        on_failure: Callable[[StoreError], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.phase = Phase.STARTING
+        self.measurements = Measurements()
+        self.gauges = Gauges(
+            held_calls=lambda: len(self.held),
+            in_flight_bytes=lambda: self.send.in_flight_bytes,
+            permission=lambda: int(Perm.READ_WRITE if self.phase is Phase.RUNNING else Perm.NONE),
+            topics=lambda: len(self.store.topics()),
+        )
+        self._on_failure = on_failure
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._registrar: Registrar | None = None
+        self.store = MessageStore(
+            StoreConfig(
+                directory=config.data_dir,
+                broker=config.name,
+                flush=config.flush,
+                segment_bytes=config.segment_bytes,
+            ),
+            clock=self.clock,
+            on_arrival=self._arrived,
+            on_change=self._changed,
+            on_fault=self._faulted,
+        )
+
+    async def start(self, address: str) -> None:
+        """Recover the store, take calls, and register as `address`; raise StoreError."""
+        loop = asyncio.get_running_loop()
+        config = self.config
+        self.completions = Completions(loop)
+        self.executor = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-work")
+        self.held = HeldCalls(loop, self.clock, config.held_calls_max)
+        report = await loop.run_in_executor(self.executor, self.store.start)
+        log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(report))
+        self.send = SendProcessor(config, self.store, self.completions, self.measurements, self.executor)
+        self.pull = PullProcessor(config, self.store, self.held, self.measurements, self.executor)
+        self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
+        self.identity = BrokerIdentity(
+            config.cluster, config.name, config.broker_id, (config.advertise or address).rstrip("/")
+        )
+        self._registrar = Registrar(
+            self.identity,
+            config.nameservers,
+            self.store,
+            heartbeat_ms=config.heartbeat_ms,
+            lease_ms=config.lease_ms,
+        )
+        self.phase = Phase.RUNNING
+        self._registrar.start()
+
+    async def drain(self) -> None:
+        """Take no new calls, answer those that wait, finish those under way."""
+        if self.phase is Phase.RUNNING:
+            self.phase = Phase.DRAINING
+        self.held.release_all()
+        self._idle.clear()
+        if self._calls:
+            await self._idle.wait()
+
+    async def stop(self) -> None:
+        """Drain, leave the NameServers, close the store in good order."""
+        await self.drain()
+        loop = asyncio.get_running_loop()
+        if self._registrar is not None:
+            await loop.run_in_executor(self.executor, self._registrar.stop)
+        await loop.run_in_executor(self.executor, self.store.close)
+        self.executor.shutdown()
+        if self.phase is not Phase.FAILED:
+            self.phase = Phase.STOPPED
+        log.info("stopped", broker=self.config.name)
+
+    # --- what the HTTP side asks ----------------------------------------------------------
+
+    def enter(self) -> None:
+        """Begin a call of the data plane or one that writes; raise BrokerUnavailable."""
+        if self.phase is not Phase.RUNNING:
+            raise BrokerUnavailable(self.config.name, self.phase.value)
+        self._calls += 1
+
+    def leave(self) -> None:
+        """End a call that `enter` let in."""
+        self._calls -= 1
+        if not self._calls:
+            self._idle.set()
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what was kept of a deleted topic, and let its waiting calls find out."""
+        self.measurements.forget_topic(topic)
+        self.send.forget_topic(topic)
+        self.held.changed(topic)
+
+    def problems(self) -> dict[str, str]:
+        """Return what keeps this broker from being ready; empty when it is."""
+        found = {}
+        if self.phase is not Phase.RUNNING:
+            found["broker"] = self.phase.value
+        if self._registrar is not None and not self._registrar.ready:
+            found["nameservers"] = "; ".join(
+                f"{each.nameserver}: {each.problem or 'not registered yet'}"
+                for each in self._registrar.statuses()
+            )
+        free = shutil.disk_usage(self.config.data_dir).free
+        if free < self.config.free_disk_bytes_min:
+            found["disk"] = f"{free} bytes are free"
+        return found
+
+    # --- what the store's threads tell -----------------------------------------------------
+
+    def _arrived(self, arrivals: Collection[tuple[str, int]]) -> None:
+        self.completions.post(self.held.arrived, arrivals)
+
+    def _changed(self) -> None:
+        if self._registrar is not None:
+            self._registrar.topics_changed()
+
+    def _faulted(self, error: StoreError) -> None:
+        log.critical("log_failed", broker=self.config.name, why=str(error), facts=error.facts)
+        self.completions.post(self._fail, error)
+
+    def _fail(self, error: StoreError) -> None:
+        self.phase = Phase.FAILED
+        self.held.release_all()
+        if self._on_failure is not None:
+            self._on_failure(error)

@@ -1,0 +1,56 @@
+"""From the log writer's thread to the event loop, one wake-up for a whole group.
+
+The writer answers every send of a group commit, one after the other. To wake the loop for
+each would cost a write to its self-pipe every time, so outcomes are laid in a
+deque and the loop is woken only if no wake-up is already on its way. What is
+laid down first is carried out first: a send is answered before the pulls that
+its arrival wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rocketq.errors import RocketqError
+
+
+class Completions:
+    """Calls that other threads want made on the loop's thread, in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._woken = False
+
+    def post(self, call: Callable[[Any], None], argument: Any) -> None:
+        """Have `call(argument)` made on the loop; any thread may ask for it."""
+        self._calls.append((call, argument))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    async def outcome(self, write: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Make a write of the store, handing it its `done`; return its outcome or raise its error."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        write(partial(self.post, partial(_settle, future)))
+        outcome = await future
+        if isinstance(outcome, RocketqError):
+            raise outcome
+        return outcome
+
+    def _drain(self) -> None:
+        # Cleared before the deque is looked at: whoever adds later wakes the loop again.
+        self._woken = False
+        while self._calls:
+            call, argument = self._calls.popleft()
+            call(argument)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    # The request's task may have been cancelled; the write was made all the same.
+    if not future.done():
+        future.set_result(outcome)

@@ -1,0 +1,117 @@
+"""The broker's settings: one frozen value, checked when it is made, built only in `__main__` or a test.
+
+Sizes are in bytes, times in milliseconds. Nothing here is read from the
+environment, and nothing can be changed while the broker runs: paths and
+addresses that a caller could change at run time have been how others were
+broken into.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from rocketq.errors import InvalidConfiguration
+from rocketq.protocol.ipc import INFLATED_BYTES_MAX
+from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+#: RocketMQ's broker port.
+DEFAULT_PORT: Final = 10911
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker process: a replica of the group `name`; broker id 0 is the master."""
+
+    name: str
+    data_dir: Path
+    cluster: str = "default"
+    broker_id: int = 0
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    #: The base URL under which others reach this broker; empty: the address it listens on.
+    advertise: str = ""
+    nameservers: tuple[str, ...] = ()
+    flush: FlushMode = FlushMode.ASYNC
+    segment_bytes: int = 1 << 30
+    auto_create_topics: bool = True
+    #: Queues of a topic that a send creates (RocketMQ: defaultTopicQueueNums).
+    default_queues: int = DEFAULT_QUEUES
+
+    request_bytes_max: int = 16 * MIB
+    #: What the batches of one request may inflate to; a reader relies on the protocol's own bound.
+    inflated_bytes_max: int = INFLATED_BYTES_MAX
+    #: The largest body of one message, unless its topic says otherwise (RocketMQ: maxMessageSize).
+    message_bytes_max: int = 4 * MIB
+    #: Batches of one send: checking one costs some 70 µs on the loop, however small it is.
+    send_batches_max: int = 1024
+    #: Bodies of all sends that are being received, checked or written, together.
+    in_flight_bytes_max: int = 256 * MIB
+    held_calls_max: int = 20_000
+
+    heartbeat_ms: int = 3_000
+    #: How long a NameServer believes in this broker without hearing of it.
+    lease_ms: int = 12_000
+    #: Below this much free disk space the broker is no longer ready.
+    free_disk_bytes_min: int = 64 * MIB
+
+    def __post_init__(self) -> None:
+        for kind, name in (("Broker", self.name), ("Cluster", self.cluster)):
+            if not is_legal_name(name):
+                raise InvalidConfiguration(
+                    kind.lower(), name, "is not a legal name", hint="Use 1 to 127 of A-Z a-z 0-9 _ - % |."
+                )
+        _check_range("broker_id", self.broker_id, 0, 1 << 31)
+        _check_range("port", self.port, 0, 65_535)
+        _check_range("segment_bytes", self.segment_bytes, 4 * KIB, 1 << 40)
+        _check_range("default_queues", self.default_queues, 1, QUEUE_COUNT_MAX)
+        _check_range("request_bytes_max", self.request_bytes_max, KIB, 64 * MIB)
+        _check_range("inflated_bytes_max", self.inflated_bytes_max, KIB, INFLATED_BYTES_MAX)
+        _check_range("message_bytes_max", self.message_bytes_max, 1, self.inflated_bytes_max)
+        _check_range("send_batches_max", self.send_batches_max, 1, 1 << 20)
+        _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
+        _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
+        _check_range("heartbeat_ms", self.heartbeat_ms, 10, 600_000)
+        _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)
+        _check_range("free_disk_bytes_min", self.free_disk_bytes_min, 0, 1 << 50)
+        for address in self.nameservers:
+            _check_address("nameservers", address)
+        if self.advertise:
+            _check_address("advertise", self.advertise)
+        elif self.nameservers and _is_wildcard(self.host):
+            raise InvalidConfiguration(
+                "host", self.host, "nobody can reach a broker under this address",
+                hint="Say under which address it is reached: --advertise http://HOST:PORT.",
+            )  # fmt: skip
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidConfiguration(name, value, f"must be from {low} to {high}")
+
+
+def _check_address(name: str, address: str) -> None:
+    """An address is an HTTP base URL without a path."""
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/")
+        usable = usable and not parts.query and not parts.fragment and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidConfiguration(
+            name, address, "is not an HTTP base URL", hint="Write it as http://HOST:PORT."
+        )
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,66 @@
+"""A send's JSON body, for curl and for people: from the document to batches by queue.
+
+    {"messages": [{"body": "text", "key": "k-1", "tag": "paid", "properties": {…}, "queue": 2},
+                  {"body_base64": "AAEC", "key_base64": "/w=="}]}
+
+Strict: an unknown field, both forms of one value, bad base64 or text that is
+not UTF-8 is an error that names the message, and nothing of the body is stored.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+import msgspec
+
+from rocketq.errors import InvalidRequest
+from rocketq.protocol.calls import decode
+from rocketq.protocol.model import Message
+
+_FORM = "See docs/protocol.md for its form."
+
+
+class MessageDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One message; its body is required, in one of its two forms."""
+
+    body: str | None = None
+    body_base64: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = None
+    born_at_us: int | None = None
+    queue: int | None = None
+
+
+class SendDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole body of a JSON send."""
+
+    messages: list[MessageDocument]
+
+
+def read_document(body: bytes) -> list[tuple[Message, int | None]]:
+    """Return each message with the queue it names, if any; raise InvalidRequest."""
+    messages = decode(body, SendDocument).messages
+    return [(_message(one, at), one.queue) for at, one in enumerate(messages)]
+
+
+def _message(one: MessageDocument, at: int) -> Message:
+    body = _bytes(one.body, one.body_base64, "body", at)
+    if body is None:
+        raise InvalidRequest(f"messages[{at}]", "has neither body nor body_base64", hint=_FORM)
+    born_at = one.born_at_us
+    if born_at is not None and not -(1 << 63) <= born_at < 1 << 63:
+        raise InvalidRequest(f"messages[{at}].born_at_us", "is not a 64-bit number")
+    return Message(body, _bytes(one.key, one.key_base64, "key", at), one.tag, one.properties, born_at)
+
+
+def _bytes(text: str | None, encoded: str | None, name: str, at: int) -> bytes | None:
+    if encoded is None:
+        return None if text is None else text.encode("utf-8")
+    if text is not None:
+        raise InvalidRequest(f"messages[{at}]", f"has both {name} and {name}_base64", hint=_FORM)
+    try:
+        return binascii.a2b_base64(encoded, strict_mode=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"messages[{at}].{name}_base64", f"is not base64: {error}") from None

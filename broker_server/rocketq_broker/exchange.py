@@ -1,0 +1,63 @@
+"""What the data plane's handlers take and give: one request, one answer.
+
+A handler is `async (DataRequest) -> Answer | None`, None meaning that nobody waits for an
+answer any more. It touches neither ASGI's `send` nor a socket, so whatever it
+raises can still become an error document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketq.protocol.calls import JSON
+
+Headers = list[tuple[bytes, bytes]]
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+JSON_TYPE = (b"content-type", JSON.encode())
+
+#: Chunks below this size on average are joined: a write each would cost more than the copy.
+_JOIN_BELOW_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DataRequest:
+    """A call of the data plane, its path taken apart and its headers by lower-case name."""
+
+    topic: str
+    queue: str
+    query_string: bytes
+    headers: dict[bytes, bytes]
+    receive: Receive
+    scope: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; the chunks go out one after the other, as they are."""
+
+    status: int
+    headers: Headers
+    chunks: Sequence[bytes]
+
+
+def json_answer(document: bytes, status: int = 200) -> Answer:
+    return Answer(status, [JSON_TYPE], (document,))
+
+
+async def deliver(answer: Answer, send: Send) -> None:
+    """Send an answer with its length; large chunks are handed to the transport without a copy."""
+    chunks = answer.chunks
+    size = sum(map(len, chunks))
+    if len(chunks) > 1 and size < _JOIN_BELOW_BYTES * len(chunks):
+        chunks = (b"".join(chunks),)
+    headers = [*answer.headers, (b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    last = len(chunks) - 1
+    if last < 0:
+        await send({"type": "http.response.body", "body": b""})
+    for index, chunk in enumerate(chunks):
+        await send({"type": "http.response.body", "body": chunk, "more_body": index < last})

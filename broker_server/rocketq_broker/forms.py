@@ -1,0 +1,146 @@
+"""The two decoded forms of a pull's answer, for callers that do not read frames.
+
+Frames go out as they are stored; an Arrow stream or JSON must be made, which
+means opening the batches. A stored batch may be compressed a thousandfold, so a
+bound on what is read from the log bounds nothing here: decoding stops before the
+frame that would exceed the budget of inflated bytes, the first always being
+let through, and the answer says where to go on.
+
+All of this runs outside of the event loop.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from rocketq.protocol.frame import scan
+from rocketq.protocol.ipc import INFLATED_BYTES_MAX
+from rocketq.protocol.model import MessageQueue, message_id
+from rocketq.protocol.schema import MESSAGE_SCHEMA
+from rocketq.protocol.slices import FrameSlice, open_batch
+
+#: message/1 and where and when each message was stored.
+PULLED_SCHEMA: Final = pa.schema(
+    [
+        *MESSAGE_SCHEMA,
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("queue", pa.int32(), nullable=False),
+        pa.field("stored_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The messages of an answer, cut to what was asked for; `next_offset` is where to go on."""
+
+    slices: tuple[FrameSlice, ...]
+    next_offset: int
+
+
+def open_chunks(
+    chunks: Sequence[bytes], begin: int, end: int | None, inflated_bytes_max: int = INFLATED_BYTES_MAX
+) -> Decoded:
+    """Open stored frames, cut to [begin, end), until the budget is spent; raise CorruptFrame."""
+    found: list[FrameSlice] = []
+    next_offset = begin
+    inflated = 0
+    for chunk in chunks:
+        for frame in scan(chunk):
+            header = frame.header
+            first = max(begin, header.queue_offset)
+            last = header.next_queue_offset if end is None else min(end, header.next_queue_offset)
+            if first >= last:
+                continue
+            batch = open_batch(frame)
+            inflated += batch.nbytes
+            if found and inflated > inflated_bytes_max:
+                return Decoded(tuple(found), next_offset)
+            batch = batch.slice(first - header.queue_offset, last - first)
+            found.append(FrameSlice(header, first, batch))
+            next_offset = last
+    return Decoded(tuple(found), next_offset)
+
+
+def arrow_stream(decoded: Decoded) -> bytes:
+    """Return the messages as an IPC stream of PULLED_SCHEMA, one batch for each frame."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, PULLED_SCHEMA) as writer:
+        for piece in decoded.slices:
+            writer.write_batch(_placed(piece))
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _placed(piece: FrameSlice) -> pa.RecordBatch:
+    rows = piece.batch.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            *piece.batch.columns,
+            pa.array(np.arange(piece.offset, piece.offset + rows, dtype=np.int64)),
+            pa.array(np.full(rows, piece.header.queue, dtype=np.int32)),
+            pa.array(np.full(rows, piece.header.stored_at_us, dtype=np.int64)).cast(
+                PULLED_SCHEMA.field("stored_at").type
+            ),
+        ],
+        schema=PULLED_SCHEMA,
+    )
+
+
+def json_document(decoded: Decoded, queue: MessageQueue, head: dict[str, Any]) -> bytes:
+    """Return `head` with the messages as JSON; what is not UTF-8 goes into `…_base64` fields."""
+    return msgspec.json.encode({**head, "messages": messages(decoded, queue)})
+
+
+def single_message(decoded: Decoded, queue: MessageQueue) -> bytes:
+    """Return the only message of `decoded` as JSON."""
+    return msgspec.json.encode(messages(decoded, queue)[0])
+
+
+def messages(decoded: Decoded, queue: MessageQueue) -> list[dict[str, Any]]:
+    """Return every message as the JSON object that curl and the dashboard see."""
+    return [
+        _message(queue, piece.offset + index, piece.header.stored_at_us, row)
+        for piece in decoded.slices
+        for index, row in enumerate(_rows(piece.batch))
+    ]
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    born_at = batch.schema.get_field_index("born_at")
+    plain = batch.set_column(born_at, "born_at", batch.column(born_at).cast(pa.int64()))
+    rows: list[dict[str, Any]] = plain.to_pylist()
+    return rows
+
+
+def _message(queue: MessageQueue, offset: int, stored_at_us: int, row: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "message_id": message_id(queue, offset),
+        "queue": queue.queue,
+        "offset": offset,
+        "stored_at_us": stored_at_us,
+    }
+    if row["born_at"] is not None:
+        message["born_at_us"] = row["born_at"]
+    if row["key"] is not None:
+        message.update(_text_or_base64("key", row["key"]))
+    if row["tag"] is not None:
+        message["tag"] = row["tag"]
+    if row["properties"] is not None:
+        message["properties"] = dict(row["properties"])
+    message.update(_text_or_base64("body", row["body"]))
+    return message
+
+
+def _text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}

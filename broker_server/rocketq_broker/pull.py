@@ -1,0 +1,238 @@
+"""Pull: the frames of a queue from an offset on, exactly as they lie in the log.
+
+A call that finds nothing is held until its queue gets a message (`waiting`), and
+then looks again. The stored frames go to the socket as the store read them;
+the Arrow and JSON forms are made on a thread (`forms`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rocketq.errors import InvalidName, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
+from rocketq.protocol.calls import (
+    ARROW_STREAM,
+    FRAMES,
+    INCARNATION_HEADER,
+    JSON,
+    MAX_OFFSET_HEADER,
+    MIN_OFFSET_HEADER,
+    NEXT_OFFSET_HEADER,
+    STATUS_HEADER,
+    SUGGESTED_BROKER_HEADER,
+    WAIT_MS_MAX,
+)
+from rocketq.protocol.model import (
+    PULL_BYTES_MAX,
+    QUEUE_COUNT_MAX,
+    MessageQueue,
+    PullStatus,
+    is_legal_name,
+)
+from rocketq_broker import forms
+from rocketq_broker.config import MIB, BrokerConfig
+from rocketq_broker.exchange import Answer, DataRequest, Headers, json_answer
+from rocketq_broker.measurements import Measurements
+from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
+from rocketq_broker.store.store import MessageStore, PullResult
+from rocketq_broker.waiting import HeldCalls, Woken
+
+DEFAULT_PULL_BYTES: Final = 4 * MIB
+
+_PARAMETERS: Final = frozenset({"offset", "max_bytes", "max_messages", "wait_ms", "group"})
+_FORMS: Final = {
+    FRAMES: FRAMES,
+    ARROW_STREAM: ARROW_STREAM,
+    JSON: JSON,
+    "*/*": FRAMES,
+    "application/*": FRAMES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullCall:
+    """What one pull asks for."""
+
+    topic: str
+    queue: int
+    offset: int
+    max_bytes: int
+    max_messages: int | None
+    wait_ms: int
+    group: str
+    form: str
+
+
+class PullProcessor:
+    """Handles `GET /v1/topics/{topic}/queues/{queue}/messages`, on the loop's thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        held: HeldCalls,
+        measurements: Measurements,
+        executor: Executor,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._held = held
+        self._measurements = measurements
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % config.broker_id)
+
+    async def handle(self, request: DataRequest) -> Answer | None:
+        """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
+        call = _read_call(request)
+        try:
+            result = await self._pull(call, request)
+        except TopicNotFound:
+            _check_name("topic", call.topic)
+            raise
+        if result is None:
+            return None
+        self._measurements.pulled(
+            call.topic, call.group, result.next_offset - call.offset, sum(map(len, result.chunks))
+        )
+        if call.form == FRAMES:
+            headers = self.place(
+                result.status, result.next_offset, result.min_offset, result.max_offset, result.incarnation
+            )
+            return Answer(200, [_FRAMES_TYPE, *headers], result.chunks)
+        return await self._decoded(call, result)
+
+    async def _pull(self, call: PullCall, request: DataRequest) -> PullResult | None:
+        look = partial(
+            self._store.pull, call.topic, call.queue, call.offset,
+            max_bytes=call.max_bytes, max_messages=call.max_messages,
+        )  # fmt: skip
+        result = look()
+        if result.status is not PullStatus.NO_NEW_MSG or not call.wait_ms:
+            return result
+        deadline_ms = self._held.deadline_ms(call.wait_ms)
+        while result.status is PullStatus.NO_NEW_MSG:
+            woken = await self._held.wait(call.topic, call.queue, deadline_ms, request.receive)
+            if woken is Woken.GONE:
+                return None
+            if woken is Woken.TIME_IS_UP:
+                break
+            result = look()
+        return result
+
+    def place(self, status: PullStatus, next_: int, low: int, high: int, incarnation: str) -> Headers:
+        """Return the headers that say where the queue stands."""
+        return [
+            (_STATUS, status.encode()),
+            (_NEXT, b"%d" % next_),
+            (_MIN, b"%d" % low),
+            (_MAX, b"%d" % high),
+            (_INCARNATION, incarnation.encode()),
+            self._suggested,
+        ]
+
+    def place_of_error(self, error: OffsetOutOfRange) -> Headers:
+        """Return the same headers for a refused offset: they say where to go on."""
+        incarnation = self._store.topic(error.queue.topic).incarnation
+        return self.place(
+            PullStatus.OFFSET_ILLEGAL, error.corrected, error.min_offset, error.max_offset, incarnation
+        )
+
+    async def _decoded(self, call: PullCall, result: PullResult) -> Answer:
+        """Make the Arrow or JSON form, on a thread."""
+        end = None if call.max_messages is None else call.offset + call.max_messages
+        queue = MessageQueue(call.topic, self._config.name, call.queue)
+
+        def make() -> tuple[bytes, int]:
+            decoded = forms.open_chunks(result.chunks, call.offset, end)
+            if call.form == ARROW_STREAM:
+                return forms.arrow_stream(decoded), decoded.next_offset
+            head = {
+                "status": result.status,
+                "next_offset": decoded.next_offset,
+                "min_offset": result.min_offset,
+                "max_offset": result.max_offset,
+            }
+            return forms.json_document(decoded, queue, head), decoded.next_offset
+
+        body, next_offset = await self._loop.run_in_executor(self._executor, make)
+        headers = self.place(
+            result.status, next_offset, result.min_offset, result.max_offset, result.incarnation
+        )
+        return Answer(200, [(b"content-type", call.form.encode()), *headers], (body,))
+
+    async def message(self, identity: str) -> Answer:
+        """Return one message by its id as JSON; raise NotFound."""
+        topic, queue, offset = _read_message_id(identity, self._config.name)
+        try:
+            result = self._store.pull(topic, queue, offset, max_bytes=1, max_messages=1)
+        except OffsetOutOfRange:
+            raise NotFound("message", identity) from None
+        if result.status is not PullStatus.FOUND:
+            raise NotFound("message", identity)
+        place = MessageQueue(topic, self._config.name, queue)
+
+        def make() -> bytes:
+            return forms.single_message(forms.open_chunks(result.chunks, offset, offset + 1), place)
+
+        return json_answer(await self._loop.run_in_executor(self._executor, make))
+
+
+def _read_call(request: DataRequest) -> PullCall:
+    given = parse(request.query_string, _PARAMETERS)
+    group = given.get("group", "")
+    if group:
+        _check_name("group", group)
+    return PullCall(
+        topic=request.topic,
+        queue=number(request.queue, "the queue", 0, QUEUE_COUNT_MAX),
+        offset=whole_number(given, "offset", -NUMBER_MAX, NUMBER_MAX),
+        max_bytes=whole_number(given, "max_bytes", 1, PULL_BYTES_MAX, DEFAULT_PULL_BYTES),
+        max_messages=(
+            whole_number(given, "max_messages", 1, NUMBER_MAX) if "max_messages" in given else None
+        ),
+        wait_ms=whole_number(given, "wait_ms", 0, WAIT_MS_MAX, 0),
+        group=group,
+        form=_form(request.headers.get(b"accept")),
+    )
+
+
+def _form(accept: bytes | None) -> str:
+    """Return the first form of an Accept header that the broker speaks; frames if there is none."""
+    if accept is None or accept == _FRAMES_ACCEPT:
+        return FRAMES
+    for part in accept.decode("latin-1").split(","):
+        form = _FORMS.get(part.partition(";")[0].strip().lower())
+        if form is not None:
+            return form
+    raise InvalidRequest(
+        "accept", f"none of {accept.decode('latin-1')[:100]!r} can be given",
+        hint=f"Accept {FRAMES}, {ARROW_STREAM} or {JSON}.",
+    )  # fmt: skip
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not is_legal_name(name):
+        raise InvalidName(kind, name)
+
+
+def _read_message_id(identity: str, broker: str) -> tuple[str, int, int]:
+    parts = identity.split(":")
+    if len(parts) != 4:
+        raise InvalidRequest("the message id", f"{identity[:200]!r} is not broker:topic:queue:offset")
+    if parts[0] != broker:
+        raise NotFound("message", identity)
+    queue = number(parts[2], "the queue of the message id", 0, QUEUE_COUNT_MAX)
+    return parts[1], queue, number(parts[3], "the offset of the message id", 0, NUMBER_MAX)
+
+
+_FRAMES_ACCEPT: Final = FRAMES.encode()
+_FRAMES_TYPE: Final = (b"content-type", _FRAMES_ACCEPT)
+_STATUS, _NEXT, _MIN, _MAX, _INCARNATION = (
+    name.encode()
+    for name in (STATUS_HEADER, NEXT_OFFSET_HEADER, MIN_OFFSET_HEADER, MAX_OFFSET_HEADER, INCARNATION_HEADER)
+)

@@ -1,0 +1,64 @@
+"""Query parameters of the data plane: each known, given once, and within its range.
+
+A parameter that is not known is an error, never ignored: a misspelt `max_byte`
+would otherwise look as if it worked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote_to_bytes
+
+from rocketq.errors import InvalidRequest
+
+#: The largest 64-bit signed number: offsets and times fit.
+NUMBER_MAX = (1 << 63) - 1
+
+
+def parse(query_string: bytes, known: frozenset[str]) -> dict[str, str]:
+    """Return the parameters of a query string; raise InvalidRequest for an unknown or repeated one."""
+    found: dict[str, str] = {}
+    if not query_string:
+        return found
+    for pair in query_string.split(b"&"):
+        raw_name, equals, raw_value = pair.partition(b"=")
+        name, value = _text(raw_name), _text(raw_value)
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise InvalidRequest("the query", f"unknown parameter {name[:100]!r}", hint=f"Known: {listed}.")
+        if not equals or name in found:
+            raise InvalidRequest(f"parameter {name}", "is given twice" if equals else "has no value")
+        found[name] = value
+    return found
+
+
+def whole_number(
+    parameters: Mapping[str, str], name: str, low: int, high: int, default: int | None = None
+) -> int:
+    """Return a parameter as an int in [low, high]; raise InvalidRequest."""
+    text = parameters.get(name)
+    if text is None:
+        if default is None:
+            raise InvalidRequest(f"parameter {name}", "is required")
+        return default
+    return number(text, f"parameter {name}", low, high)
+
+
+def number(text: str, where: str, low: int, high: int) -> int:
+    """Read a decimal number in [low, high]; raise InvalidRequest that says `where`."""
+    digits = text[1:] if text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        raise InvalidRequest(where, f"{text[:40]!r} is not a whole number")
+    value = int(text)
+    if not low <= value <= high:
+        raise InvalidRequest(where, f"{value} is not from {low} to {high}")
+    return value
+
+
+def _text(raw: bytes) -> str:
+    try:
+        if b"%" in raw or b"+" in raw:
+            return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
+        return raw.decode("ascii")
+    except UnicodeDecodeError:
+        raise InvalidRequest("the query", "is not UTF-8") from None

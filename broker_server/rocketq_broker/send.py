@@ -1,0 +1,286 @@
+"""Send: from a request's body to an append, all of it or nothing.
+
+    headers  ->  topic, permission, content type, room in memory   (before the body is read)
+    body     ->  Arrow stream or JSON, bounded                     (ipc, documents)
+    batches  ->  limits of single messages, queues                 (admission)
+    append   ->  the log writer answers, the loop is woken, SendAnswer
+
+Whatever is refused is refused before the append, so nothing of a bad body is
+stored; a topic is created on a producer's behalf only after its batch has passed.
+
+An uncompressed MiB is opened and checked in some 0.2 ms, on the loop: handing it
+to a thread costs as much. What a compressed body costs is not bounded by its size, so
+it is opened on a thread of a small pool, and so is a stream of very many batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rocketq.errors import (
+    InvalidBatch,
+    InvalidName,
+    InvalidRequest,
+    NoPermission,
+    QueueNotFound,
+    SystemBusy,
+    TopicNotFound,
+)
+from rocketq.protocol.calls import ARROW_STREAM, JSON, CreateTopicRequest, SendAnswer, encode
+from rocketq.protocol.ipc import BATCH_MESSAGES_MAX, CutStream, cut_stream, encapsulate, open_stream
+from rocketq.protocol.model import (
+    QUEUE_COUNT_MAX,
+    Appended,
+    Message,
+    Perm,
+    TopicConfig,
+    is_legal_name,
+)
+from rocketq.protocol.schema import from_messages
+from rocketq.service.answers import read_body
+from rocketq_broker.admission import BodySizes, admit
+from rocketq_broker.completions import Completions
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.documents import read_document
+from rocketq_broker.exchange import Answer, DataRequest, json_answer
+from rocketq_broker.measurements import Measurements
+from rocketq_broker.query import number, parse
+from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch
+
+_PARAMETERS: Final = frozenset({"queue"})
+_ARROW: Final = ARROW_STREAM.encode()
+_JSON: Final = JSON.encode()
+#: JSON bodies above this size are read outside of the loop.
+_JSON_INLINE_BYTES: Final = 64 * 1024
+#: Streams of more batches are opened outside of the loop.
+_INLINE_BATCHES: Final = 64
+_RETRY_AFTER_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A body that may be appended: its batches, and how its answer is made from theirs.
+
+    `places[i]` is where the i-th message of a JSON body went: a batch and a row
+    of it. None for an Arrow body, whose answer speaks of batches.
+    """
+
+    batches: list[QueueBatch]
+    sizes: list[BodySizes]
+    places: list[tuple[int, int]] | None = None
+
+
+class SendProcessor:
+    """Handles `POST /v1/topics/{topic}/messages`; everything here runs on the loop's thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        completions: Completions,
+        measurements: Measurements,
+        executor: Executor,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._completions = completions
+        self._measurements = measurements
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._turns: dict[str, int] = {}
+        self.in_flight_bytes = 0
+
+    async def handle(self, request: DataRequest) -> Answer:
+        """Append the body's batches and answer where they went."""
+        started = time.perf_counter()
+        config = self._config
+        topic, exists = self._topic(request.topic)
+        if not topic.perm & Perm.WRITE:
+            raise NoPermission("Writing", f"topic {topic.name!r}")
+        named = _named_queues(request.query_string, topic)
+        is_arrow = _is_arrow(request.headers)
+        reserved = _announced_bytes(request.headers, config.request_bytes_max)
+        if self.in_flight_bytes + reserved > config.in_flight_bytes_max:
+            raise SystemBusy(f"{self.in_flight_bytes} bytes of sends are in flight", _RETRY_AFTER_MS)
+        self.in_flight_bytes += reserved
+        try:
+            chunks = await read_body(request.scope, request.receive, config.request_bytes_max)
+            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            del chunks
+            if is_arrow:
+                prepared = await self._prepare_stream(topic, body, named)
+            else:
+                prepared = await self._prepare_document(topic, body, named)
+            if not exists:
+                await self._create(topic)
+            appending = time.perf_counter()
+            outcome: AppendOutcome = await self._completions.outcome(
+                partial(self._store.append, topic.name, prepared.batches)
+            )
+        finally:
+            self.in_flight_bytes -= reserved
+        now = time.perf_counter()
+        self._measurements.append_seconds.observe(now - appending)
+        self._measurements.send_seconds.observe(now - started)
+        self._measurements.sent(topic.name, prepared.sizes)
+        appended = outcome.appended
+        if prepared.places is not None:
+            appended = tuple(
+                Appended(appended[batch].queue, appended[batch].offset + row, 1)
+                for batch, row in prepared.places
+            )
+        return json_answer(encode(SendAnswer(outcome.status, config.name, topic.name, appended)))
+
+    def forget_topic(self, topic: str) -> None:
+        self._turns.pop(topic, None)
+
+    # --- the topic ----------------------------------------------------------------------
+
+    def _topic(self, name: str) -> tuple[TopicConfig, bool]:
+        """Return the topic, or the one that would be created; raise TopicNotFound or InvalidName."""
+        try:
+            return self._store.topic(name), True
+        except TopicNotFound:
+            if not is_legal_name(name):
+                raise InvalidName("topic", name) from None
+            if not self._config.auto_create_topics:
+                raise
+        queues = self._config.default_queues
+        return TopicConfig(name, read_queues=queues, write_queues=queues), False
+
+    async def _create(self, topic: TopicConfig) -> None:
+        request = CreateTopicRequest(topic.read_queues, topic.write_queues, if_absent=True, automatic=True)
+        await self._completions.outcome(partial(self._store.create_topic, topic.name, request))
+
+    # --- the body -----------------------------------------------------------------------
+
+    async def _prepare_stream(self, topic: TopicConfig, body: bytes, named: Sequence[int]) -> Prepared:
+        config = self._config
+        stream = cut_stream(body, config.inflated_bytes_max, config.send_batches_max)
+        if not stream.messages:
+            raise InvalidBatch("the stream holds no batch", hint="Send at least one message.")
+        queues = self._queues(topic, named, len(stream.messages), "batches")
+        limit = topic.message_bytes_max or config.message_bytes_max
+        if stream.compressed or len(stream.messages) > _INLINE_BATCHES:
+            return await self._loop.run_in_executor(self._executor, _admitted, stream, queues, limit)
+        return _admitted(stream, queues, limit)
+
+    async def _prepare_document(self, topic: TopicConfig, body: bytes, named: Sequence[int]) -> Prepared:
+        if len(body) > _JSON_INLINE_BYTES:
+            entries = await self._loop.run_in_executor(self._executor, read_document, body)
+        else:
+            entries = read_document(body)
+        if not 0 < len(entries) <= BATCH_MESSAGES_MAX:
+            raise InvalidBatch(
+                f"the body has {len(entries)} messages", hint=f"Send 1 to {BATCH_MESSAGES_MAX} at once."
+            )
+        queues = self._message_queues(topic, entries, named)
+        used = len(set(queues))
+        if used > self._config.send_batches_max:
+            raise InvalidBatch(
+                f"the messages go to {used} queues",
+                hint=f"Send to at most {self._config.send_batches_max} queues at once.",
+            )
+        limit = topic.message_bytes_max or self._config.message_bytes_max
+        messages = [message for message, _ in entries]
+        if len(body) > _JSON_INLINE_BYTES or used > _INLINE_BATCHES:
+            return await self._loop.run_in_executor(self._executor, _by_queue, messages, queues, limit)
+        return _by_queue(messages, queues, limit)
+
+    def _message_queues(
+        self, topic: TopicConfig, entries: list[tuple[Message, int | None]], named: Sequence[int]
+    ) -> list[int]:
+        own = [queue for _, queue in entries if queue is not None]
+        if not own:
+            return self._queues(topic, named, len(entries), "messages")
+        if named:
+            raise InvalidRequest("queue", "is given in the query and in a message", hint="Give it once.")
+        for queue in own:
+            _check_queue(topic, queue)
+        turns = iter(self._queues(topic, (), len(entries) - len(own), "messages"))
+        return [next(turns) if queue is None else queue for _, queue in entries]
+
+    def _queues(self, topic: TopicConfig, named: Sequence[int], count: int, what: str) -> list[int]:
+        """Return a queue for each of `count` batches: as named, or the next ones in turn."""
+        if named:
+            if len(named) not in (1, count):
+                raise InvalidRequest(
+                    "parameter queue", f"names {len(named)} queues for {count} {what}",
+                    hint=f"Name one queue for all {what}, or one for each.",
+                )  # fmt: skip
+            return list(named) * (count if len(named) == 1 else 1)
+        turn = self._turns.get(topic.name, 0)
+        self._turns[topic.name] = (turn + count) % topic.write_queues
+        return [(turn + at) % topic.write_queues for at in range(count)]
+
+
+def _admitted(stream: CutStream, queues: list[int], message_bytes_max: int) -> Prepared:
+    opened = open_stream(stream)
+    sizes = [admit(each.batch, message_bytes_max) for each in opened]
+    batches = [
+        QueueBatch(queue, each.encapsulated, each.batch) for queue, each in zip(queues, opened, strict=True)
+    ]
+    return Prepared(batches, sizes)
+
+
+def _by_queue(messages: list[Message], queues: list[int], message_bytes_max: int) -> Prepared:
+    """Make one batch for each queue, and remember where each message went."""
+    rows: dict[int, list[Message]] = {}
+    numbers: dict[int, int] = {}
+    places = []
+    for message, queue in zip(messages, queues, strict=True):
+        row = rows.setdefault(queue, [])
+        places.append((numbers.setdefault(queue, len(numbers)), len(row)))
+        row.append(message)
+    made = [(queue, from_messages(row)) for queue, row in rows.items()]
+    sizes = [admit(batch, message_bytes_max) for _, batch in made]
+    batches = [QueueBatch(queue, encapsulate(batch), batch) for queue, batch in made]
+    return Prepared(batches, sizes, places)
+
+
+# --- what a request says before its body ------------------------------------------------
+
+
+def _named_queues(query_string: bytes, topic: TopicConfig) -> list[int]:
+    """Return the queue ids of the parameter `queue`; none if the broker is to choose."""
+    text = parse(query_string, _PARAMETERS).get("queue")
+    if text is None:
+        return []
+    named = [number(part, "parameter queue", 0, QUEUE_COUNT_MAX) for part in text.split(",")]
+    for queue in set(named):
+        _check_queue(topic, queue)
+    return named
+
+
+def _check_queue(topic: TopicConfig, queue: int) -> None:
+    if not 0 <= queue < topic.write_queues:
+        raise QueueNotFound(topic.name, queue, topic.write_queues)
+
+
+def _is_arrow(headers: dict[bytes, bytes]) -> bool:
+    """Whether the body is an Arrow stream, else it is JSON; raise InvalidRequest for anything else."""
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding != b"identity":
+        raise InvalidRequest(
+            "content-encoding", f"{encoding.decode('latin-1')[:40]!r} is not accepted",
+            hint="Compress the buffers of the Arrow stream instead (lz4 or zstd).",
+        )  # fmt: skip
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind not in (_ARROW, _JSON):
+        raise InvalidRequest(
+            "content-type", f"{kind.decode('latin-1')[:100]!r} is not accepted",
+            hint=f"Send {ARROW_STREAM} or {JSON}.",
+        )  # fmt: skip
+    return kind == _ARROW
+
+
+def _announced_bytes(headers: dict[bytes, bytes], limit: int) -> int:
+    """Return the bytes to keep free for a body: as announced, or the most it may be."""
+    announced = headers.get(b"content-length", b"")
+    return min(int(announced), limit) if announced.isdigit() else limit
