@@ -1,0 +1,61 @@
+"""What only the Spark connector can find wrong; the rest of the tree is `rocketq.errors`.
+
+ClientError
+├── InvalidConfiguration
+│   ├── UnknownOption      UNKNOWN_OPTION     (an option this connector does not have)
+│   └── SchemaMismatch     SCHEMA_MISMATCH    (a DataFrame's or a user schema's column)
+├── DataLost               DATA_LOST          (messages a query still needed are gone)
+└── CheckpointUnreadable   CHECKPOINT_UNREADABLE
+"""
+
+from __future__ import annotations
+
+from rocketq.errors import ClientError, InvalidConfiguration
+
+
+class UnknownOption(InvalidConfiguration):
+    """An option that is not known, or not known here; ignoring it would hide a typing error."""
+
+    code = "UNKNOWN_OPTION"
+
+
+class SchemaMismatch(ClientError):
+    """A column is missing, unknown or of the wrong type; nothing was read or sent."""
+
+    code = "SCHEMA_MISMATCH"
+    status = 400
+
+    def __init__(self, column: str, why: str, hint: str = "") -> None:
+        super().__init__(f"Column {column!r} {why}.", hint=hint, facts={"column": column, "why": why})
+
+
+class DataLost(ClientError):
+    """Messages that the query has not read yet can no longer be read.
+
+    Raised under failOnDataLoss=true: by retention past the query's position, by a
+    topic deleted or made anew, and by a broker that lost the end of its log.
+    """
+
+    code = "DATA_LOST"
+    status = 410
+
+    def __init__(self, queue: str, why: str) -> None:
+        super().__init__(
+            f"Messages of {queue} that this query has not read are gone: {why}.",
+            hint="Set failOnDataLoss=false to go on without them, or keep messages longer (retention_ms).",
+            facts={"queue": queue, "why": why},
+        )
+
+
+class CheckpointUnreadable(ClientError):
+    """An offset in the checkpoint is not one of ours, or of a version we do not know."""
+
+    code = "CHECKPOINT_UNREADABLE"
+    status = 400
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The offset in the query's checkpoint cannot be read: {why}.",
+            hint="Was the checkpoint written by another source, or by a newer pyspark_rocketq?",
+            facts={"why": why},
+        )

@@ -1,0 +1,264 @@
+"""Reading a range of one queue, the same way for batches and streams; and the batch reader.
+
+A thread pulls and opens frames while Spark takes the batch before: one pull is in flight
+and at most PREFETCHED batches wait, so memory is bounded by them and not by the range.
+
+A range is [begin, end) of one incarnation. What of it the broker does not have any more is a
+loss, which `failOnDataLoss` makes an error, or a gap that is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue as queues
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_rocketq.connections import Connection, connection_to, persist
+from pyspark_rocketq.density import Densities, Weigh
+from pyspark_rocketq.errors import DataLost
+from pyspark_rocketq.offset import TopicOnBroker
+from pyspark_rocketq.options import SourceOptions
+from pyspark_rocketq.planning import QueueRange, split
+from pyspark_rocketq.positions import AtOffsets
+from pyspark_rocketq.resolution import look_up, resolve
+from pyspark_rocketq.topology import Places, find_places, require_assigned, require_found, survey_all
+from rocketq.broker_api import BrokerApi, Pulled, replica_of
+from rocketq.errors import (
+    BrokerUnreachable,
+    InvalidConfiguration,
+    OffsetOutOfRange,
+    QueueNotFound,
+    RocketqError,
+    TopicNotFound,
+)
+from rocketq.protocol.model import MessageQueue
+from rocketq.protocol.slices import iter_frames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("pyspark_rocketq")
+
+PULL_BYTES: Final = 4 * 1024 * 1024
+#: Batches that are ready before Spark asks for them.
+PREFETCHED: Final = 3
+
+
+class RangePartition(InputPartition):
+    """A Spark partition: one range of one queue."""
+
+    def __init__(self, range: QueueRange) -> None:
+        super().__init__(range)
+        self.range = range
+
+    def __repr__(self) -> str:
+        return f"RangePartition({self.range.queue}, [{self.range.begin}, {self.range.end}))"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """Reads ranges as record batches of the schema Spark expects. Travels to the executors."""
+
+    options: SourceOptions
+    schema: StructType
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, in the order of the queue."""
+        if not isinstance(partition, RangePartition):
+            # Spark makes one empty partition of no partitions.
+            return
+        # Of Spark's own making, so that it equals what Spark compares with; only in a worker.
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from pyspark_rocketq.rows import RowBuilder
+
+        builder = RowBuilder(partition.range.queue, to_arrow_schema(self.schema, timezone="UTC"))
+        frames = _Frames(connection_to(self.options.nameservers), self.options, partition.range)
+        yield from _prefetched(
+            batch
+            for pulled in frames.pulls()
+            for batch in builder.batches(iter_frames(pulled.body, pulled.offset, partition.range.end))
+        )
+
+
+class _Frames:
+    """The pulls of one range, one after the other."""
+
+    def __init__(self, connection: Connection, options: SourceOptions, range: QueueRange) -> None:
+        self._connection, self._options, self._range = connection, options, range
+        self._broker = connection.broker(range.queue.broker, range.address)
+
+    def pulls(self) -> Iterator[Pulled]:
+        """Yield the answers that together cover the range; raise DataLost where one cannot."""
+        position = self._range.begin
+        while position < self._range.end:
+            pulled = self._pull(position)
+            if isinstance(pulled, DataLost):
+                self._lost(pulled)
+                return
+            if pulled.offset > position:
+                self._lost(
+                    DataLost(
+                        str(self._range.queue),
+                        f"retention removed offsets {position} to {min(pulled.offset, self._range.end) - 1}",
+                    )
+                )
+                if pulled.offset >= self._range.end:
+                    return
+            yield pulled
+            position = pulled.next_offset
+
+    def _pull(self, position: int) -> Pulled | DataLost:
+        """Pull from `position`, or from the first offset there is, or say why nothing can come."""
+        queue = self._range.queue
+        try:
+            pulled = persist(lambda: self._pull_once(position), f"Pull of {queue} from {position}")
+        except OffsetOutOfRange as error:
+            if error.min_offset > position:
+                return (
+                    self._pull(error.min_offset)
+                    if error.min_offset < self._range.end
+                    else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
+                )
+            return DataLost(str(queue), f"the broker has offsets up to {error.max_offset - 1} only")
+        except (TopicNotFound, QueueNotFound) as error:
+            return DataLost(str(queue), f"the topic was deleted ({error.message})")
+        if self._range.incarnation and pulled.incarnation != self._range.incarnation:
+            return DataLost(str(queue), "the topic was deleted and created again")
+        if not pulled.body:
+            return DataLost(str(queue), f"the broker has offsets up to {pulled.max_offset - 1} only")
+        return pulled
+
+    def _pull_once(self, position: int) -> Pulled:
+        queue = self._range.queue
+        wanted = self._range.end - position
+        try:
+            return self._broker.pull(
+                queue.topic,
+                queue.queue,
+                position,
+                max_bytes=PULL_BYTES,
+                max_messages=wanted,
+                group=self._options.group,
+            )
+        except BrokerUnreachable:
+            # It may have come back elsewhere: the next try asks for its address.
+            self._connection.routes.invalidate(queue.topic)
+            self._broker = self._moved()
+            raise
+
+    def _moved(self) -> BrokerApi:
+        queue = self._range.queue
+        try:
+            route = self._connection.routes.route(queue.topic)
+            return replica_of(route, queue.broker, self._connection.transport)
+        except RocketqError:
+            # Nobody knows a better address; what is raised is the broker's own failure.
+            return self._broker
+
+    def _lost(self, loss: DataLost) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        log.warning("Going on after a loss (failOnDataLoss=false): %s", loss.message)
+
+
+def _prefetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield from `batches`, which a thread runs ahead by at most PREFETCHED."""
+    ready: queues.Queue[pa.RecordBatch | BaseException | None] = queues.Queue(PREFETCHED)
+    abandoned = threading.Event()
+
+    def offer(item: pa.RecordBatch | BaseException | None) -> None:
+        while not abandoned.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queues.Full:
+                continue
+            return
+
+    def run() -> None:
+        try:
+            for batch in batches:
+                offer(batch)
+                if abandoned.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - it is raised in the reading thread
+            offer(error)
+        else:
+            offer(None)
+
+    threading.Thread(target=run, name="rocketq-prefetch", daemon=True).start()
+    try:
+        while True:
+            item = ready.get()
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        # Spark stops early under a LIMIT; the thread must not go on pulling.
+        abandoned.set()
+
+
+class RocketqReader(DataSourceReader):
+    """`spark.read.format("rocketq")`: every queue from the starting to the ending position."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._ranges = RangeReader(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Fix where the batch begins and ends, and cut it into partitions. Runs on the driver, once."""
+        options = self._options
+        connection = connection_to(options.nameservers)
+        places = find_places(connection, options.subscription)
+        require_found(connection, options.subscription, places)
+        survey = survey_all(places)
+        require_assigned(options.subscription, survey)
+        begins = resolve(
+            options.starting,
+            "startingOffsets",
+            survey,
+            look_up(options.starting, places, survey, options.group),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        ends = resolve(
+            options.ending, "endingOffsets", survey, look_up(options.ending, places, survey, options.group)
+        )
+        if isinstance(options.starting, AtOffsets) and isinstance(options.ending, AtOffsets):
+            _check_order(begins, ends)
+        whole = [
+            located(QueueRange(queue, begin, ends[queue]), places, survey.incarnations)
+            for queue, begin in begins.items()
+        ]
+        measured = Densities().measure
+        weigh = measured(begins, places) if options.splitting.max_bytes is not None else unasked
+        return [RangePartition(one) for one in split(whole, options.splitting, weigh)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._ranges.read(partition)
+
+
+def located(one: QueueRange, places: Places, incarnations: Mapping[TopicOnBroker, str]) -> QueueRange:
+    """Add to a range where its broker is and which incarnation of the topic is meant."""
+    key = (one.queue.topic, one.queue.broker)
+    address = places[key].broker.address if key in places else ""
+    return replace(one, address=address, incarnation=incarnations.get(key, ""))
+
+
+def _check_order(begins: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> None:
+    for queue, begin in begins.items():
+        if ends[queue] < begin:
+            raise InvalidConfiguration(
+                "endingOffsets", f"{queue}: {ends[queue]}", f"it lies before the starting offset, {begin}"
+            )
+
+
+def unasked(queue: MessageQueue) -> float:
+    raise AssertionError(f"the size of messages in {queue} was asked for without a limit in bytes")
