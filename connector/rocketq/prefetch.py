@@ -34,6 +34,8 @@ class QueueState:
     #: The max offset last heard of; there is something to fetch while `fetch` is below it.
     known_max: int
     incarnation: str
+    #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
+    probe: bool = False
     generation: int = 0
     parts: deque[Part] = field(default_factory=deque)
     #: Raised by poll once the parts before it are handed out; a seek clears it.
@@ -74,7 +76,9 @@ class Prefetch:
 
     def add(self, queue: MessageQueue, offset: int, known_max: int, incarnation: str) -> None:
         """Begin with a queue at `offset`."""
-        self._states[queue] = QueueState(queue, offset, offset, known_max, incarnation)
+        self._states[queue] = QueueState(
+            queue, offset, offset, known_max, incarnation, probe=offset > known_max
+        )
         self._order.append(queue)
 
     # --- fetching ----------------------------------------------------------------
@@ -105,32 +109,34 @@ class Prefetch:
         state.parts.extend(parts)
         self._bytes += sum(part.batch.nbytes for part in parts)
         state.fetch, state.known_max = next_offset, known_max
-        state.corrupt_seen = 0
+        state.corrupt_seen, state.probe = 0, False
         if not state.parts:
             state.position = next_offset
         return True
 
-    def note_max(self, topic: str, broker: str, maxima: Sequence[int]) -> None:
+    def note_max(self, topic: str, broker: str, maxima: Sequence[int], incarnation: str) -> None:
         """Note how far a topic's queues on one broker reach; the index is the queue id."""
         for queue_id, offset in enumerate(maxima):
             state = self._states.get(MessageQueue(topic, broker, queue_id))
             if state is not None:
                 state.known_max = offset
+                state.probe |= state.fetch > offset or state.incarnation != incarnation
 
     def is_caught_up(self, topic: str, broker: str) -> bool:
         """Whether nothing known is left to fetch, so that it is time to wait for news."""
         return all(
-            state.fetch >= state.known_max or state.error is not None
+            state.error is not None or not (state.probe or state.fetch < state.known_max)
             for queue, state in self._states.items()
             if queue.topic == topic and queue.broker == broker
         )
 
-    def resume_at(self, fetch: Fetch, offset: int, incarnation: str) -> bool:
+    def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
         """Go on elsewhere after an offset turned out to be gone; return False if a seek came first."""
         state = self._states[fetch.queue]
         if state.generation != fetch.generation:
             return False
-        state.fetch, state.incarnation = offset, incarnation
+        state.fetch, state.known_max, state.incarnation = offset, known_max, incarnation
+        state.probe = False
         if not state.parts:
             state.position = offset
         return True
@@ -140,6 +146,12 @@ class Prefetch:
         state = self._states[fetch.queue]
         if state.generation == fetch.generation:
             state.error = error
+
+    def fail_topic(self, topic: str, broker: str, error: RocketqError) -> None:
+        """Stop fetching all queues of a topic on one broker."""
+        for queue, state in self._states.items():
+            if queue.topic == topic and queue.broker == broker:
+                state.error = state.error or error
 
     # --- handing out -------------------------------------------------------------
 
@@ -171,8 +183,7 @@ class Prefetch:
         self._bytes -= sum(part.batch.nbytes for part in state.parts)
         state.parts.clear()
         state.position = state.fetch = offset
-        # Not known yet at this offset: one pull will tell, also that it is out of range.
-        state.known_max = max(state.known_max, offset + 1)
+        state.probe = True
         state.generation += 1
         state.error, state.sought, state.paused_until_ms = None, True, 0
 
@@ -200,4 +211,5 @@ class Prefetch:
 
 
 def _has_work(state: QueueState, now_ms: int) -> bool:
-    return state.error is None and state.fetch < state.known_max and now_ms >= state.paused_until_ms
+    wanted = state.probe or state.fetch < state.known_max
+    return wanted and state.error is None and now_ms >= state.paused_until_ms

@@ -207,6 +207,10 @@ class Producer:
             workers.shutdown()
         self._closing.set()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def __enter__(self) -> Producer:
         return self
 

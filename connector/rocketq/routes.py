@@ -155,16 +155,29 @@ class RouteCache:
             since = 0 if route is None else route.version
 
     def wait_for_change(self, topic: str, known: TopicRoute, wait_ms: int) -> TopicRoute:
-        """Return the route once it differs from `known`, or what it is after `wait_ms`."""
+        """Return the route once its queues or brokers differ from `known`, or what it is after `wait_ms`.
+
+        Raises NameServersUnreachable; RouteNotFound if there never was a route here.
+        """
+        deadline_ms = self._clock.monotonic_ms() + wait_ms
         cached = self._cached.get(topic)
-        source = cached.source if cached is not None and cached.route == known else ""
-        route, _ = self._asked(topic, known.version, source, wait_ms)
-        if route is None:
-            cached = self._cached.get(topic)
-            if cached is None:
-                raise RouteNotFound(topic, self._nearest(topic))
-            return cached.route
-        return route
+        since, source = known.version, ""
+        if cached is not None and cached.route == known:
+            source = cached.source
+        while True:
+            left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+            route, source = self._asked(topic, since, source, left_ms)
+            if route is not None and (route.queues, route.brokers) != (known.queues, known.brokers):
+                return route
+            if left_ms == 0:
+                return self._found(topic, route)
+            since = 0 if route is None else route.version
+
+    def _found(self, topic: str, route: TopicRoute | None) -> TopicRoute:
+        found = route or self.cached(topic)
+        if found is None:
+            raise RouteNotFound(topic, self._nearest(topic))
+        return found
 
     # --- the cluster -------------------------------------------------------------
 

@@ -1,0 +1,182 @@
+"""The front door: one value for one cluster, from which producers and consumers are made.
+
+    with Client("http://127.0.0.1:9876") as mq:
+        mq.create_topic("orders", queues=4)
+        with mq.producer() as producer:
+            producer.send("orders", b"hi", key="o-1")
+
+A client holds connections and routes, which its producers share; a consumer
+has its own, so that closing it cuts only its own calls. Making a client calls nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from rocketq.clock import Clock, SystemClock
+from rocketq.config import ConsumerConfig, ProducerConfig, Reset, Start, TransportConfig
+from rocketq.consumer import Consumer
+from rocketq.errors import Closed
+from rocketq.fault import FaultTolerance
+from rocketq.producer import Producer
+from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
+from rocketq.protocol.model import DEFAULT_QUEUES, Perm, TopicConfig
+from rocketq.protocol.route import ClusterView, TopicRoute
+from rocketq.routes import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
+from rocketq.topics import TopicAdmin
+from rocketq.transport import Transport
+
+Made = TypeVar("Made", Producer, Consumer)
+
+#: Read when a Client is made without addresses.
+NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
+
+
+class Client:
+    """Access to one cluster by its NameServers. Thread-safe.
+
+    `nameservers` is one address, a list, or text with commas or semicolons;
+    without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        *,
+        transport: TransportConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
+        self.nameservers = nameserver_addresses(given)
+        self._clock = clock or SystemClock()
+        self._transport_config = transport or TransportConfig()
+        self._transport = Transport(self._transport_config)
+        self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
+        self._topics = TopicAdmin(self._transport, self._routes)
+        self._fault = FaultTolerance()
+        self._lock = threading.Lock()
+        self._open: list[Producer | Consumer] = []
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Client({', '.join(self.nameservers)})"
+
+    # --- producers and consumers ---------------------------------------------------
+
+    def producer(self, config: ProducerConfig | None = None, **settings: Any) -> Producer:
+        """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
+        chosen = config or ProducerConfig(**settings)
+        made = Producer(self._transport, self._routes, config=chosen, clock=self._clock, fault=self._fault)
+        return self._kept(made)
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        start: Start = "group",
+        start_fallback: Reset = "earliest",
+        offset_reset: Reset = "earliest",
+        config: ConsumerConfig | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """Return a consumer of all queues of the topics; `settings` are further fields of ConsumerConfig.
+
+        Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker of it answers.
+        """
+        chosen = config or ConsumerConfig(
+            start=start, start_fallback=start_fallback, offset_reset=offset_reset, **settings
+        )
+        self._check_open()
+        transport = Transport(self._transport_config)
+        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        listed = (topics,) if isinstance(topics, str) else topics
+        made = Consumer(transport, routes, listed, group=group, config=chosen, clock=self._clock)
+        return self._kept(made)
+
+    # --- topics --------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = DEFAULT_QUEUES,
+        *,
+        if_absent: bool = False,
+        read_queues: int | None = None,
+        perm: int = int(Perm.READ_WRITE),
+        message_bytes_max: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        cluster: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create a topic with `queues` queues on every master; return it as each broker has it.
+
+        It is usable when this returns. Raises Conflict if it exists, unless `if_absent`.
+        """
+        request = CreateTopicRequest(
+            read_queues=queues if read_queues is None else read_queues,
+            write_queues=queues,
+            perm=perm,
+            message_bytes_max=message_bytes_max,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            if_absent=if_absent,
+        )
+        return self._topics.create(topic, request, cluster=cluster)
+
+    def alter_topic(self, topic: str, **changes: Any) -> dict[str, TopicConfig]:
+        """Change a topic on every broker that has it; `changes` are the fields of AlterTopicRequest."""
+        return self._topics.alter(topic, AlterTopicRequest(**changes))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its messages on every broker that has it."""
+        self._topics.delete(topic)
+
+    def describe_topic(self, topic: str) -> dict[str, TopicDescription]:
+        """Return a topic as each broker has it, with the extent of its queues."""
+        return self._topics.describe(topic)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._routes.topics().topics)
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return where a topic lives. Raises RouteNotFound."""
+        return self._routes.route(topic)
+
+    def cluster(self) -> ClusterView:
+        """Return which brokers are alive."""
+        return self._routes.cluster()
+
+    # --- life ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close what was made here, producers flushing first, then all connections. Twice is no error."""
+        with self._lock:
+            self._closed = True
+            still_open, self._open = self._open, []
+        for made in reversed(still_open):
+            made.close()
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("The client")
+
+    def _kept(self, made: Made) -> Made:
+        with self._lock:
+            if not self._closed:
+                self._open = [other for other in self._open if not other.is_closed]
+                self._open.append(made)
+                return made
+        made.close()
+        raise Closed("The client")
