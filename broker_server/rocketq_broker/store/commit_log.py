@@ -14,20 +14,23 @@ before the next one is begun, so only the last one can have a torn tail.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
-from rocketq.protocol.frame import HEADER_BYTES, FrameHeader, peek
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, peek, verify
 from rocketq_broker.store.errors import MissingSegment, SegmentGone
 from rocketq_broker.store.files import File, Files
 from rocketq_broker.store.handles import Handles
 
 DIRECTORY: Final = "commitlog"
 NAME_DIGITS: Final = 20
+#: Frames are read in windows of this size when they are followed one by one.
+_WINDOW_BYTES: Final = 8 << 20
 
 
 def segment_name(start: int) -> str:
@@ -134,6 +137,45 @@ class CommitLog:
     def header(self, at: int) -> FrameHeader:
         """Decode the frame header at `at`; raise CorruptFrame."""
         return peek(self.read(at, HEADER_BYTES))
+
+    def frames(self, begin: int, end: int | None = None) -> Iterator[Frame]:
+        """Yield the frames in [begin, end), verified; raise CorruptFrame at the first that is damaged."""
+        for start in self.starts:
+            stop = start + self.size_of(start)
+            stop = stop if end is None else min(stop, end)
+            at = max(begin, start)
+            while at < stop:
+                data = pa.py_buffer(self.read(at, min(_WINDOW_BYTES, stop - at)))
+                size = peek(data).size
+                if size > data.size:
+                    data = pa.py_buffer(self.read(at, size))
+                within = 0
+                while within < data.size:
+                    cut_off = at + data.size < stop
+                    if cut_off and data.size - within < HEADER_BYTES:
+                        break
+                    header = peek(data, within)
+                    if cut_off and header.size > data.size - within:
+                        break
+                    frame = verify(data, within)
+                    if header.log_offset != at + within:
+                        raise CorruptFrame(at + within, f"it belongs to log offset {header.log_offset}")
+                    yield frame
+                    within += header.size
+                at += within
+
+    def keyed_frames(self, begin: int, end: int) -> Iterator[tuple[FrameHeader, Frame | None]]:
+        """Yield every header in [begin, end), and the verified frame where a message has a key.
+
+        Of all other frames only the header is read, so that following a log without keys
+        costs next to nothing.
+        """
+        at = begin
+        while at < end:
+            header = self.header(at)
+            frame = verify(pa.py_buffer(self.read(at, header.size))) if header.has_keys else None
+            yield header, frame
+            at += header.size
 
     # --- writing ------------------------------------------------------------------
 

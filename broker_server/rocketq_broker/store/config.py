@@ -36,6 +36,8 @@ class StoreConfig:
     queue_file_units: int = 300_000
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     retention_interval_ms: int = 10_000
+    #: The indexer looks for new log at least this often; a commit wakes it at once.
+    index_interval_ms: int = 500
     topics_max: int = 10_000
     queues_max: int = 50_000
     #: An append that waited longer than this for the writer is refused with SYSTEM_BUSY
@@ -52,7 +54,7 @@ class StoreConfig:
         for name in (
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
             "group_bytes_max", "queue_file_units", "retention_interval_ms", "topics_max", "queues_max",
-            "queue_wait_ms_max",
+            "queue_wait_ms_max", "index_interval_ms",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

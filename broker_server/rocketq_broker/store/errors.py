@@ -93,3 +93,12 @@ class SegmentGone(StoreError):
             hint="Look the queue's first offset up again.",
             facts={"log_offset": log_offset, "begin": begin},
         )
+
+
+class CorruptIndex(StoreError):
+    """An index file does not hold what was written to it; it is derived and can be built anew."""
+
+    code = "CORRUPT_INDEX"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"The index file {path} is damaged: {why}.", facts={"path": path, "why": why})

@@ -192,8 +192,9 @@ class GroupPlan:
         if first is None:
             first = self.queues.range(key).end
         log_offset, size = self._place(
-            FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=batch.num_rows
-        )
+            FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=batch.num_rows,
+            has_keys=_may_have_keys(batch),
+        )  # fmt: skip
         tag_hashes = hash_column(batch.column("tag"))
         self.frames.append(FrameUnits(key, topic, first, log_offset, size, tag_hashes))
         for each in run:
@@ -204,7 +205,7 @@ class GroupPlan:
 
     def _place(
         self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,
-        count: int = 0,
+        count: int = 0, has_keys: bool = False,
     ) -> tuple[int, int]:  # fmt: skip
         """Add one frame to the plan, behind a state frame if it begins a segment; return place and size."""
         size = frame_size(topic, len(body))
@@ -217,7 +218,7 @@ class GroupPlan:
         at = self.cursor.place(size)
         parts = encode(
             kind=kind, topic=topic, body=body, queue=queue, queue_offset=queue_offset, count=count,
-            log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end,
+            log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, has_keys=has_keys,
         )  # fmt: skip
         self._extend(at, size, parts)
         return at, size
@@ -226,6 +227,12 @@ class GroupPlan:
         if not self.extents or self.extents[-1].segment != self.cursor.start:
             self.extents.append(Extent(self.cursor.start, at))
         self.extents[-1].add(size, parts)
+
+
+def _may_have_keys(batch: pa.RecordBatch) -> bool:
+    """Whether the index must look into the batch: further keys are in the properties."""
+    rows = batch.num_rows
+    return bool(batch.column("key").null_count < rows or batch.column("properties").null_count < rows)
 
 
 def _bind(done: Callable[[Any], None], value: Any) -> Callable[[], None]:

@@ -22,6 +22,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import LogFailed, SegmentGone
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
+from rocketq_broker.store.key_index import KeyIndex
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
 from rocketq_broker.store.state import Picture, TopicEntry
@@ -40,6 +41,7 @@ class Housekeeping:
         queues: Queues,
         published: Published,
         writer: LogWriter,
+        index: KeyIndex,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -49,11 +51,13 @@ class Housekeeping:
         self._queues = queues
         self._published = published
         self._writer = writer
+        self._index = index
         self._clock = clock
         self.snapshot_position = 0
         self._snapshot_lock = threading.Lock()
         self._stopping = threading.Event()
         self._snapshot_due = threading.Event()
+        self._index_due = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -64,14 +68,18 @@ class Housekeeping:
         )
         self._keep("rocketq-retention", self._config.retention_interval_ms, self._stopping, self.retain)
 
+        self._keep("rocketq-index", self._config.index_interval_ms, self._index_due, self.index)
+
     def stop(self) -> None:
         self._stopping.set()
+        self._index_due.set()
         self._snapshot_due.set()
         for thread in self._threads:
             thread.join()
 
     def committed(self, position: int) -> None:
-        """Ask for a snapshot when recovery would have too much log to replay."""
+        """Ask for what a commit makes due: indexing, and a snapshot once there is much log to replay."""
+        self._index_due.set()
         if position - self.snapshot_position >= self._config.snapshot_log_bytes:
             self._snapshot_due.set()
 
@@ -86,6 +94,9 @@ class Housekeeping:
                 due.clear()
                 try:
                     work()
+                except SegmentGone:
+                    # Retention overtook the task; it goes on behind the new begin next time.
+                    continue
                 except OSError as error:
                     self._writer.fail(LogFailed(f"be kept ({name})", str(error)))
                     return
@@ -139,6 +150,13 @@ class Housekeeping:
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
 
+    # --- the key index ------------------------------------------------------------------
+
+    def index(self) -> None:
+        """Index what is on disk and not indexed yet."""
+        while self._index.catch_up() and not self._stopping.is_set():
+            continue
+
     # --- retention --------------------------------------------------------------------
 
     def retain(self) -> Verdict:
@@ -173,6 +191,7 @@ class Housekeeping:
             queue.raise_min(queue.first_at(begin))
         self.take_snapshot(even_if_current=True)
         self._log.remove_oldest(count)
+        self._index.forget_below(begin)
 
     def _retain_topic(self, entry: TopicEntry, now_us: int) -> None:
         config = entry.config

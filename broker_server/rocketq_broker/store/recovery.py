@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import HEADER_BYTES, MAGIC, Frame, FrameHeader, FrameKind, peek, verify
+from rocketq.protocol.frame import HEADER_BYTES, MAGIC, Frame, FrameHeader, FrameKind, verify
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.slices import open_batch
 from rocketq_broker.store import snapshot as snapshots
@@ -131,36 +130,12 @@ class Recovery:
         """Fold all sound frames from `begin` on; return where they end."""
         at = begin
         try:
-            for frame in self._sound_frames(begin):
+            for frame in self.log.frames(begin):
                 self._fold(frame)
                 at += frame.header.size
         except CorruptFrame as damage:
             self._refuse_rot(at, damage)
         return at
-
-    def _sound_frames(self, begin: int) -> Iterator[Frame]:
-        """Yield frame after frame; raise CorruptFrame at the first that is damaged or misplaced."""
-        for start in self.log.starts:
-            segment_end = start + self.log.size_of(start)
-            at = max(begin, start)
-            while at < segment_end:
-                data = pa.py_buffer(self.log.read(at, min(_WINDOW_BYTES, segment_end - at)))
-                header = peek(data)
-                if header.size > data.size:
-                    data = pa.py_buffer(self.log.read(at, header.size))
-                within = 0
-                while within < data.size:
-                    if data.size - within < HEADER_BYTES and at + data.size < segment_end:
-                        break
-                    header = peek(data, within)
-                    if header.size > data.size - within and at + data.size < segment_end:
-                        break
-                    frame = verify(data, within)
-                    if header.log_offset != at + within:
-                        raise CorruptFrame(at + within, f"it belongs to log offset {header.log_offset}")
-                    yield frame
-                    within += header.size
-                at += within
 
     def _fold(self, frame: Frame) -> None:
         header = frame.header

@@ -25,6 +25,7 @@ from rocketq.protocol.calls import (
 )
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
+from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
@@ -34,6 +35,7 @@ from rocketq_broker.store.files import Files, OSFiles
 from rocketq_broker.store.group import AppendBatches, AppendOutcome, ChangeState, QueueBatch
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
+from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import Verdict
@@ -41,7 +43,15 @@ from rocketq_broker.store.selection import MessageFilter, select
 from rocketq_broker.store.state import Change, State, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
 
-__all__ = ["AppendOutcome", "MessageStore", "PullResult", "QueueBatch", "StoreStatistics"]
+__all__ = [
+    "AppendOutcome",
+    "FoundMessages",
+    "KeyQuery",
+    "MessageStore",
+    "PullResult",
+    "QueueBatch",
+    "StoreStatistics",
+]
 
 ABORT: Final = "abort"
 
@@ -61,6 +71,14 @@ class PullResult:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundMessages:
+    """What a query by key found, each message a slice of one; `lag_bytes` of log were not yet indexed."""
+
+    slices: tuple[FrameSlice, ...]
+    lag_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatistics:
     """Where the log stands (log offsets), what waits (bytes) and what is held."""
 
@@ -68,6 +86,7 @@ class StoreStatistics:
     log_end: int
     durable_end: int
     snapshot_position: int
+    index_position: int
     queued_bytes: int
     groups: int
     topics: int
@@ -123,9 +142,11 @@ class MessageStore:
             self._config, self._log, self._queues, self._published, self._clock,
             self._on_arrival, self._on_change, self._on_fault, self._committed,
         )  # fmt: skip
+        self._index = KeyIndex(self._files, self._log, self._queues, self._published)
+        self._index.load()
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._published,
-            self._writer, self._clock,
+            self._writer, self._index, self._clock,
         )  # fmt: skip
         self._writer.start()
         self._housekeeping.start()
@@ -138,6 +159,7 @@ class MessageStore:
         if not self._writer.failed:
             self.flush()
             self.take_snapshot()
+            self._index.write_file()
             self._files.remove(ABORT)
             self._files.sync_directory("")
         self._handles.close()
@@ -270,9 +292,17 @@ class MessageStore:
         chunks = reader.read(self._log, frames)
         return PullResult(PullStatus.FOUND, next_offset, low, end, config.incarnation, chunks)
 
+    def find(self, query: KeyQuery) -> FoundMessages:
+        """Return the messages with a key, newest first; raise TopicNotFound."""
+        self._entry(query.topic)
+        slices = self._index.find(query)
+        lag = max(0, self._published.position - self._index.position)
+        return FoundMessages(tuple(slices), lag)
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
+            self._index.position,
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
             len(self._handles),
         )  # fmt: skip

@@ -7,7 +7,7 @@ All integers are little-endian, as in Arrow's own format.
      8  u32  crc             CRC-32C of bytes [12, size)
     12  u32  epoch           of the master that wrote it
     16  u8   kind            see FrameKind
-    17  u8   flags           0
+    17  u8   flags           bit 0: some message has a key, for the index; the rest 0
     18  u16  schema id       0: message/1
     20  u32  queue id
     24  u64  queue offset    of the first message
@@ -45,6 +45,7 @@ MAGIC: Final = int.from_bytes(b"RQF\x01", "little")
 HEADER_BYTES: Final = 64
 #: No frame may be larger: it bounds what a reader must hold at once.
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
+HAS_KEYS: Final = 1
 DURABLE_LAG_MAX: Final = 0xFFFF_FFFF
 
 _HEADER: Final = struct.Struct("<IIIIBBHIQQqIIHHI")
@@ -79,6 +80,7 @@ class FrameHeader:
     body_bytes: int
     topic_bytes: int
     durable_lag: int
+    has_keys: bool = False
 
     @property
     def next_queue_offset(self) -> int:
@@ -90,7 +92,9 @@ class FrameHeader:
 
     @property
     def durable_end(self) -> int:
-        """The log offset below which all was on disk when this frame was written."""
+        """The log offset below which all was on disk when this was written; 0 where that is not known."""
+        if self.durable_lag == DURABLE_LAG_MAX:
+            return 0  # capped: the true end is lower, and to claim more would turn a torn tail into rot
         return max(0, self.log_offset - 8 * self.durable_lag)
 
 
@@ -126,6 +130,7 @@ def encode(
     durable_end: int,
     epoch: int = 0,
     schema_id: int = 0,
+    has_keys: bool = False,
 ) -> list[bytes | pa.Buffer]:
     """Return the parts of one frame, in order, for a gathering write; the body is not copied."""
     body_bytes = len(body)
@@ -133,7 +138,8 @@ def encode(
     head = bytearray(HEADER_BYTES + padded(len(topic)))
     lag = min((log_offset - durable_end) // 8, DURABLE_LAG_MAX)
     _HEADER.pack_into(
-        head, 0, len(head) + body_bytes + len(tail), MAGIC, 0, epoch, kind, 0, schema_id, queue,
+        head, 0, len(head) + body_bytes + len(tail), MAGIC, 0, epoch, kind,
+        HAS_KEYS if has_keys else 0, schema_id, queue,
         queue_offset, log_offset, stored_at_us, count, body_bytes, len(topic), 0, lag,
     )  # fmt: skip
     head[HEADER_BYTES : HEADER_BYTES + len(topic)] = topic
@@ -165,13 +171,13 @@ def _header(data: bytes | memoryview | pa.Buffer, at: int) -> tuple[FrameHeader,
         raise CorruptFrame(at, f"the magic number is {magic:#010x}, not {MAGIC:#010x}")
     if size != HEADER_BYTES + padded(topic_bytes) + padded(body_bytes) or size > FRAME_BYTES_MAX:
         raise CorruptFrame(at, f"size {size} does not fit topic {topic_bytes} and body {body_bytes}")
-    if flags or reserved:
+    if flags & ~HAS_KEYS or reserved:
         raise CorruptFrame(at, "reserved bits are set: written by a newer version, or damaged")
     if queue_offset + count > _OFFSET_MAX or log_offset > _OFFSET_MAX:
         raise CorruptFrame(at, f"offset {queue_offset} or log offset {log_offset} is out of range")
     header = FrameHeader(
         size, epoch, kind, schema_id, queue, queue_offset, log_offset,
-        stored_at_us, count, body_bytes, topic_bytes, durable_lag,
+        stored_at_us, count, body_bytes, topic_bytes, durable_lag, bool(flags & HAS_KEYS),
     )  # fmt: skip
     return header, crc
 

@@ -113,6 +113,11 @@ def read_batch(encapsulated: pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES
     return _open(message)
 
 
+def read_stored(encapsulated: pa.Buffer) -> pa.RecordBatch:
+    """Open a batch that was checked when it was stored, out of a frame whose checksum holds."""
+    return pa.ipc.read_record_batch(pa.ipc.read_message(encapsulated), MESSAGE_SCHEMA)
+
+
 def encapsulate(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
     """Serialise a batch of schema message/1 to its encapsulated message (codec: None, lz4 or zstd)."""
     if codec is None:
@@ -210,6 +215,7 @@ def _check_schema(data: pa.Buffer) -> int:
     try:
         little_endian = _scalar(message.metadata, _header(message.metadata), 4, "<h") == 0
         schema = pa.ipc.read_schema(message.opened)
+        given = ", ".join(f"{f.name}: {f.type}" for f in schema)
     except _MALFORMED as error:
         raise InvalidBatch(
             f"the stream's schema cannot be read: {_first_line(error)}", hint=_STREAM_HINT
@@ -218,7 +224,6 @@ def _check_schema(data: pa.Buffer) -> int:
         raise InvalidBatch("the stream is big-endian", hint="Send little-endian buffers.")
     if schema.names != MESSAGE_SCHEMA.names or schema.types != MESSAGE_SCHEMA.types:
         wanted = ", ".join(f"{f.name}: {f.type}" for f in MESSAGE_SCHEMA)
-        given = ", ".join(f"{f.name}: {f.type}" for f in schema)
         raise InvalidBatch(
             f"the schema is not message/1 but ({given})"[:2000], hint=f"Send the columns ({wanted})."
         )

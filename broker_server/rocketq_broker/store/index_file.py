@@ -1,0 +1,146 @@
+"""One file of the key index: where the messages with a key lie, for one stretch of the log.
+
+     0  magic "RQX" 01
+     4  u32  crc          CRC-32C of bytes [8, 64) and of the tables
+     8  u64  log begin    the stretch [begin, end) of the log that is indexed here
+    16  u64  log end
+    24  i64  first store time, 32 i64 last store time, of the frames in it, µs
+    40  u32  entries      48 zeros
+    64  entries           | key hash: u64 | log offset: u64 | row: u32 |, ascending by hash
+        table             for each block of 512 entries: its first hash u64, its CRC-32C u32
+
+RocketMQ's IndexFile chains entries through hash slots, one write a message. A
+sorted run is built with one sort of a whole array instead, and is found in by
+bisection: over the table in memory, then within one block. A block is verified
+whenever it is read, so rot in an index is seen and the file built anew. Only
+hashes are kept; who asks rechecks topic and key in the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from rocketq_broker.store.errors import CorruptIndex
+from rocketq_broker.store.files import File, Files
+
+DIRECTORY: Final = "index"
+ENTRY: Final = np.dtype([("hash", "<u8"), ("log_offset", "<u8"), ("row", "<u4")])
+BLOCK_ENTRIES: Final = 512
+
+_BLOCK: Final = np.dtype([("first", "<u8"), ("crc", "<u4")])
+_MAGIC: Final = b"RQX\x01"
+_HEADER: Final = struct.Struct("<QQqqI20x")
+_HEADER_BYTES: Final = 64
+
+Entries = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the log, and the store times of the first and last frame in it (0 and 0 if none)."""
+
+    begin: int
+    end: int
+    first_us: int
+    last_us: int
+
+    def overlaps(self, begin_us: int, end_us: int) -> bool:
+        return self.first_us <= end_us and begin_us <= self.last_us
+
+    def joined(self, following: Stretch) -> Stretch:
+        first = self.first_us or following.first_us
+        return Stretch(self.begin, following.end, first, max(self.last_us, following.last_us))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """An opened index file: its table is in memory, its blocks are read when asked for."""
+
+    path: str
+    stretch: Stretch
+    entries: int
+    _table: npt.NDArray[np.void]
+    _file: File
+
+    def find(self, key_hash: int) -> Entries:
+        """Return all entries of a hash; raise CorruptIndex if a block that holds them is damaged."""
+        firsts = self._table["first"]
+        low = max(0, int(np.searchsorted(firsts, np.uint64(key_hash), side="left")) - 1)
+        high = int(np.searchsorted(firsts, np.uint64(key_hash), side="right"))
+        found = [self._block(index) for index in range(low, high)]
+        if not found:
+            return np.empty(0, dtype=ENTRY)
+        entries = np.concatenate(found)
+        return of_hash(entries, key_hash)
+
+    def all(self) -> Entries:
+        """Return every entry, verified."""
+        blocks = [self._block(index) for index in range(len(self._table))]
+        return np.concatenate(blocks) if blocks else np.empty(0, dtype=ENTRY)
+
+    def _block(self, index: int) -> Entries:
+        first = index * BLOCK_ENTRIES
+        count = min(BLOCK_ENTRIES, self.entries - first)
+        data = self._file.read(count * ENTRY.itemsize, _HEADER_BYTES + first * ENTRY.itemsize)
+        if google_crc32c.value(data) != int(self._table["crc"][index]):
+            raise CorruptIndex(self.path, f"the checksum of block {index} does not hold")
+        return np.frombuffer(data, dtype=ENTRY)
+
+
+def of_hash(entries: Entries, key_hash: int) -> Entries:
+    """Return the entries that have the hash."""
+    found: Entries = entries[entries["hash"] == np.uint64(key_hash)]
+    return found
+
+
+def path_of(stretch: Stretch) -> str:
+    return f"{DIRECTORY}/{stretch.begin:020d}-{stretch.end:020d}"
+
+
+def write(files: Files, stretch: Stretch, entries: Entries) -> IndexFile:
+    """Write entries, in any order, as the file of a stretch, durably and all at once."""
+    ordered = entries[np.argsort(entries["hash"], kind="stable")]
+    firsts = ordered["hash"][::BLOCK_ENTRIES]
+    table = np.empty(len(firsts), dtype=_BLOCK)
+    table["first"] = firsts
+    data = ordered.tobytes()
+    block_bytes = BLOCK_ENTRIES * ENTRY.itemsize
+    table["crc"] = [
+        google_crc32c.value(data[at : at + block_bytes]) for at in range(0, len(data), block_bytes)
+    ]
+    header = _HEADER.pack(stretch.begin, stretch.end, stretch.first_us, stretch.last_us, len(ordered))
+    tail = table.tobytes()
+    crc = google_crc32c.extend(google_crc32c.value(header), tail)
+    path = path_of(stretch)
+    files.make_directory(DIRECTORY)
+    file = files.open(f"{DIRECTORY}/new", create=True)
+    file.truncate(0)
+    file.write([_MAGIC, crc.to_bytes(4, "little"), header, data, tail], 0)
+    file.sync()
+    files.replace(f"{DIRECTORY}/new", path)
+    files.sync_directory(DIRECTORY)
+    return IndexFile(path, stretch, len(ordered), table, file)
+
+
+def read(files: Files, path: str) -> IndexFile:
+    """Open an index file, reading its header and table only; raise CorruptIndex."""
+    file = files.open(path)
+    head = file.read(_HEADER_BYTES, 0)
+    if len(head) < _HEADER_BYTES or head[:4] != _MAGIC:
+        raise CorruptIndex(path, "it does not begin with its magic number")
+    begin, end, first_us, last_us, entries = _HEADER.unpack_from(head, 8)
+    blocks = -(-entries // BLOCK_ENTRIES)
+    tail = file.read(blocks * _BLOCK.itemsize, _HEADER_BYTES + entries * ENTRY.itemsize)
+    crc = google_crc32c.extend(google_crc32c.value(head[8:]), tail)
+    stretch = Stretch(begin, end, first_us, last_us)
+    if crc != int.from_bytes(head[4:8], "little") or len(tail) != blocks * _BLOCK.itemsize:
+        raise CorruptIndex(path, "the checksum of its header and table does not hold")
+    if path != path_of(stretch):
+        raise CorruptIndex(path, "its name and its header name different stretches of the log")
+    return IndexFile(path, stretch, entries, np.frombuffer(tail, dtype=_BLOCK), file)
