@@ -52,11 +52,6 @@ class Administration:
         masters = {one.broker: one.address for one in alive if one.broker_id == MASTER_ID}
         return [self._api(name, masters[name]) for name in sorted(masters)]
 
-    def masters_with(self, topic: str) -> list[BrokerApi]:
-        """Return the masters that serve the topic; raise RouteNotFound, which names the nearest one."""
-        serving = {queues.broker for queues in self.routes.route(topic).queues}
-        return [master for master in self.masters() if master.broker in serving]
-
 
 @contextmanager
 def administration(nameservers: str) -> Iterator[Administration]:

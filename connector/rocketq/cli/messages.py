@@ -12,17 +12,21 @@ import json
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rich_click as click
 
-from rocketq.cli.connection import administration, connect, nameservers_option
+from rocketq.cli.connection import connect, nameservers_option
 from rocketq.cli.output import output_option, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rocketq.client import Client
+    from rocketq.producer import SelectionName
     from rocketq.protocol.model import MessageQueue, StoredMessage
+
+    Edge = Literal["earliest", "latest"]
 
 READ_BYTES: Final = 1 << 20
 POLL_MS: Final = 1_000
@@ -50,7 +54,7 @@ def produce(
     tag: str | None,
     properties: tuple[str, ...],
     jsonl: bool,
-    selection: str,
+    selection: SelectionName,
     nameservers: str,
 ) -> None:
     """Send each line of stdin as a message. The topic is made if it does not exist.
@@ -112,12 +116,13 @@ def consume(
       rocketq consume orders -g billing --follow -o jsonl
       rocketq consume orders -n 10 -f '%k at %O: %s\\n'
     """
-    ends = {} if follow else _ends(topic, nameservers)
     write = _writer(output, template)
     shown = 0
     with connect(nameservers) as client:
-        begin = "group" if group and start is None else start or "earliest"
-        with client.consumer([topic], group=group, start=begin) as consumer:
+        ends = {} if follow else _ends(client, topic)
+        edge = cast("Edge", start or "earliest")
+        begin = client.consumer(topic, group=group, start="group" if group else edge, start_fallback=edge)
+        with begin as consumer:
             try:
                 while follow or _is_short_of(consumer.positions(), ends):
                     wanted = 500 if count is None else min(500, count - shown)
@@ -219,16 +224,16 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _ends(topic: str, nameservers: str) -> dict[MessageQueue, int]:
+def _ends(client: Client, topic: str) -> dict[MessageQueue, int]:
+    """Return where each queue that holds anything ends now."""
     from rocketq.protocol.model import MessageQueue
 
-    with administration(nameservers) as admin:
-        return {
-            MessageQueue(topic, master.broker, number): queue.max
-            for master in admin.masters_with(topic)
-            for number, queue in enumerate(master.offsets(topic).queues)
-            if queue.max > queue.min
-        }
+    return {
+        MessageQueue(topic, broker, number): queue.max
+        for broker, description in client.describe_topic(topic).items()
+        for number, queue in enumerate(description.queues)
+        if queue.max > queue.min
+    }
 
 
 def _is_short_of(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> bool:

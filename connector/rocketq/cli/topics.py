@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.cli.connection import administration, nameservers_option
+from rocketq.cli.connection import administration, connect, nameservers_option
 from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
-    from rocketq.broker_api import BrokerApi
     from rocketq.protocol.model import TopicConfig
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
-#: How long a new topic may take to be in the route; the broker registers it at once.
-ROUTE_WAIT_MS: Final = 10_000
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -90,25 +87,17 @@ def create(
       rocketq topic create orders --queues 8 --retention 7d
       rocketq topic create orders --if-absent -o json
     """
-    from rocketq.errors import BrokerUnavailable
-    from rocketq.protocol.calls import CreateTopicRequest
-
-    request = CreateTopicRequest(
-        read_queues=queues,
-        write_queues=queues,
-        perm=PERMISSIONS[perm or "rw"],
-        message_bytes_max=message_bytes_max,
-        retention_ms=retention,
-        retention_bytes=retention_bytes,
-        if_absent=if_absent,
-    )
-    with administration(nameservers) as admin:
-        masters = admin.masters()
-        if not masters:
-            raise BrokerUnavailable("of any name", "the NameServer knows no broker that is alive")
-        rows = [_row(master, master.create_topic(name, request)) for master in masters]
-        admin.routes.wait_for_route(name, ROUTE_WAIT_MS, brokers=[master.broker for master in masters])
-    show(rows, output)
+    with connect(nameservers) as client:
+        made = client.create_topic(
+            name,
+            queues,
+            if_absent=if_absent,
+            perm=PERMISSIONS[perm or "rw"],
+            message_bytes_max=message_bytes_max,
+            retention_ms=retention,
+            retention_bytes=retention_bytes,
+        )
+    show(_rows(made), output)
 
 
 @topic.command("list")
@@ -124,7 +113,7 @@ def list_topics(nameservers: str, output: str) -> None:
       rocketq topic list | awk 'NR > 1 {print $1}' | sort -u
     """
     with administration(nameservers) as admin:
-        rows = [_row(master, one) for master in admin.masters() for one in master.topics().topics]
+        rows = [_row(master.broker, one) for master in admin.masters() for one in master.topics().topics]
     show(sorted(rows, key=lambda row: (row["topic"], row["broker"])), output, LIST_COLUMNS)
 
 
@@ -141,19 +130,19 @@ def describe(name: str, nameservers: str, output: str) -> None:
       rocketq topic describe orders -o json
       rocketq topic describe orders -o jsonl | jq -s 'map(.messages) | add'
     """
-    rows: list[dict[str, Any]] = []
-    with administration(nameservers) as admin:
-        for master in admin.masters_with(name):
-            for number, queue in enumerate(master.topic(name).queues):
-                rows.append(
-                    {
-                        "broker": master.broker,
-                        "queue": number,
-                        "min": queue.min,
-                        "max": queue.max,
-                        "messages": queue.max - queue.min,
-                    }
-                )
+    with connect(nameservers) as client:
+        described = client.describe_topic(name)
+    rows: list[dict[str, Any]] = [
+        {
+            "broker": broker,
+            "queue": number,
+            "min": queue.min,
+            "max": queue.max,
+            "messages": queue.max - queue.min,
+        }
+        for broker, description in sorted(described.items())
+        for number, queue in enumerate(description.queues)
+    ]
     show(rows, output)
     if output == "table":
         say(f"{sum(row['messages'] for row in rows)} messages in {len(rows)} queues")
@@ -183,21 +172,19 @@ def alter(
       rocketq topic alter orders --perm r
       rocketq topic alter orders --retention 30d --retention-bytes 50g
     """
-    from rocketq.protocol.calls import AlterTopicRequest
-
-    request = AlterTopicRequest(
-        read_queues=queues,
-        write_queues=queues,
-        perm=None if perm is None else PERMISSIONS[perm],
-        message_bytes_max=message_bytes_max,
-        retention_ms=retention,
-        retention_bytes=retention_bytes,
-    )
-    if request == AlterTopicRequest():
+    changes = {
+        "read_queues": queues,
+        "write_queues": queues,
+        "perm": None if perm is None else PERMISSIONS[perm],
+        "message_bytes_max": message_bytes_max,
+        "retention_ms": retention,
+        "retention_bytes": retention_bytes,
+    }
+    if all(value is None for value in changes.values()):
         raise click.UsageError("Say what to change: --queues, --perm, --retention, …")
-    with administration(nameservers) as admin:
-        rows = [_row(master, master.alter_topic(name, request)) for master in admin.masters_with(name)]
-    show(rows, output)
+    with connect(nameservers) as client:
+        altered = client.alter_topic(name, **changes)
+    show(_rows(altered), output)
 
 
 @topic.command("delete")
@@ -212,23 +199,25 @@ def delete(name: str, yes: bool, nameservers: str) -> None:
       rocketq topic delete orders
       rocketq topic delete orders --yes
     """
-    with administration(nameservers) as admin:
-        masters = admin.masters_with(name)
-        if (
-            not yes
-            and click.prompt(f"Type {name} to delete it on {len(masters)} broker(s)", err=True) != name
-        ):
-            raise click.Abort
-        for master in masters:
-            master.delete_topic(name)
-    say(f"deleted {name} on {', '.join(master.broker for master in masters)}")
+    with connect(nameservers) as client:
+        brokers = sorted(client.describe_topic(name))
+        if not yes:
+            typed = click.prompt(f"Type {name} to delete it on {', '.join(brokers)}", err=True)
+            if typed != name:
+                raise click.Abort
+        client.delete_topic(name)
+    say(f"deleted {name} on {', '.join(brokers)}")
 
 
-def _row(master: BrokerApi, config: TopicConfig) -> dict[str, Any]:
+def _rows(configs: dict[str, TopicConfig]) -> list[dict[str, Any]]:
+    return [_row(broker, config) for broker, config in sorted(configs.items())]
+
+
+def _row(broker: str, config: TopicConfig) -> dict[str, Any]:
     names = {value: name for name, value in PERMISSIONS.items()}
     return {
         "topic": config.name,
-        "broker": master.broker,
+        "broker": broker,
         "read_queues": config.read_queues,
         "write_queues": config.write_queues,
         "perm": names.get(config.perm, str(config.perm)),

@@ -1,0 +1,261 @@
+"""The command line as scripts use it: data on stdout, the rest on stderr, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketq.cli.main import rocketq as command_tree
+from rocketq.local import LocalCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command left: its exit code and both of its outputs."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Shell:
+    """Runs `rocketq` in a process of its own, against one cluster."""
+
+    def __init__(self, nameservers: list[str]) -> None:
+        self._env = {**os.environ, "ROCKETQ_NAMESERVERS": ",".join(nameservers)}
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketq.cli.main", *arguments],
+            input=stdin,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def rocketq(cluster: LocalCluster) -> Shell:
+    return Shell(cluster.nameservers)
+
+
+@pytest.fixture
+def nowhere() -> Shell:
+    return Shell(["http://127.0.0.1:9"])
+
+
+def all_commands() -> list[list[str]]:
+    found: list[list[str]] = []
+    for name, command in command_tree.commands.items():
+        below = getattr(command, "commands", {})
+        found += [[name, child] for child in below] if below else [[name]]
+    return found
+
+
+@pytest.mark.parametrize("path", [c for c in all_commands() if c[-1] != "run"], ids=" ".join)
+def test_every_command_explains_itself_with_examples(path: list[str]) -> None:
+    done = Shell([])(*path, "--help")
+    assert done.code == 0
+    assert f"rocketq {' '.join(path)}" in done.out.split("Examples:", 1)[1]
+
+
+def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Shell, topic: str) -> None:
+    created = rocketq("topic", "create", topic, "--queues", "3", "--retention", "7d", "-o", "json")
+    assert created.code == 0, created.err
+    assert [(row["broker"], row["write_queues"], row["retention_ms"]) for row in created.json] == [
+        ("broker-a", 3, 604_800_000),
+        ("broker-b", 3, 604_800_000),
+    ]
+    assert len(rocketq("topic", "describe", topic, "-o", "jsonl").lines) == 6
+    altered = rocketq("topic", "alter", topic, "--queues", "5", "--perm", "r", "-o", "json")
+    assert {(row["read_queues"], row["perm"]) for row in altered.json} == {(5, "r")}
+    assert topic in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
+    assert rocketq("topic", "delete", topic, "--yes").code == 0
+    assert topic not in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
+
+
+def test_creating_a_topic_twice_is_a_conflict_unless_it_may_exist(rocketq: Shell, topic: str) -> None:
+    assert rocketq("topic", "create", topic).code == 0
+    again = rocketq("topic", "create", topic, "-o", "json")
+    assert again.code == 5
+    assert json.loads(again.err)["code"] == "CONFLICT"
+    assert again.out == ""
+    assert rocketq("topic", "create", topic, "--if-absent").code == 0
+
+
+def test_deleting_a_topic_asks_for_its_name(rocketq: Shell, topic: str) -> None:
+    rocketq("topic", "create", topic)
+    assert rocketq("topic", "delete", topic, stdin="another\n").code == 130
+    assert rocketq("topic", "describe", topic).code == 0
+    assert rocketq("topic", "delete", topic, stdin=f"{topic}\n").code == 0
+
+
+def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> None:
+    lines = ["first", "", "tab\there", "snow ☃", "last without a newline"]
+    produced = rocketq("produce", topic, "-k", "same", "--selection", "hash", stdin="\n".join(lines))
+    assert produced.code == 0, produced.err
+    assert produced.out == ""
+    assert f"sent 5 message(s) to 1 queue(s) of {topic}" in produced.err
+    consumed = rocketq("consume", topic)
+    assert consumed.out == "\n".join(lines) + "\n"
+    assert consumed.err.strip() == "5 message(s)"
+
+
+def test_a_file_of_many_megabytes_passes_in_order(rocketq: Shell, topic: str) -> None:
+    lines = [f"{number:06d} {'x' * 60}" for number in range(50_000)]
+    produced = rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="\n".join(lines) + "\n")
+    assert produced.code == 0, produced.err
+    assert rocketq("consume", topic).out.splitlines() == lines
+
+
+def test_json_lines_carry_key_tag_and_properties(rocketq: Shell, topic: str) -> None:
+    rows = [
+        {"body": "plain", "key": "k-1", "tag": "paid", "properties": {"region": "eu"}},
+        {"body": {"amount": 42}},
+    ]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    assert rocketq("produce", topic, "--jsonl", "-p", "host=a", stdin=given).code == 0
+    found = {row["key"]: row for row in rocketq("consume", topic, "-o", "jsonl").lines}
+    assert found["k-1"]["body"] == "plain"
+    assert found["k-1"]["tag"] == "paid"
+    assert found["k-1"]["topic"] == topic
+    assert json.loads(found[None]["body"]) == {"amount": 42}
+
+
+@pytest.mark.parametrize("line", ["not json", '"text"', '{"key": "no body"}', '{"body": "b", "colour": 1}'])
+def test_a_bad_json_line_is_named_by_its_number(rocketq: Shell, topic: str, line: str) -> None:
+    done = rocketq("produce", topic, "--jsonl", stdin='{"body": "good"}\n' + line + "\n")
+    assert done.code == 1
+    assert "line 2" in done.err
+
+
+def test_consuming_stops_at_a_count_and_formats_what_is_asked(rocketq: Shell, topic: str) -> None:
+    rocketq("produce", topic, "-k", "k", "-t", "t", "--selection", "hash", stdin="a\nb\nc\n")
+    done = rocketq("consume", topic, "-n", "2", "-f", "%O|%k|%g|%s|100%%\\n")
+    assert done.out == "0|k|t|a|100%\n1|k|t|b|100%\n"
+
+
+def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic: str) -> None:
+    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    group = f"group-of-{topic}"
+    assert rocketq("consume", topic, "-g", group, "-n", "2").out == "a\nb\n"
+    (row,) = [row for row in rocketq("group", "describe", group, "-o", "json").json if row["max"]]
+    assert (row["topic"], row["committed"], row["max"], row["lag"]) == (topic, 2, 3, 1)
+    assert rocketq("consume", topic, "-g", group).out == "c\n"
+    assert rocketq("consume", topic, "-g", group).out == ""
+
+
+def test_tables_are_plain_when_piped(rocketq: Shell) -> None:
+    done = rocketq("cluster")
+    assert done.code == 0
+    header, *rows = done.out.splitlines()
+    assert header.split()[:3] == ["NAMESERVER", "CLUSTER", "BROKER"]
+    assert {row.split()[2] for row in rows} == {"broker-a", "broker-b"}
+    assert "\x1b" not in done.out
+    assert done.out.isascii()
+
+
+def test_a_missing_topic_is_not_found_and_the_nearest_one_is_named(rocketq: Shell, topic: str) -> None:
+    rocketq("topic", "create", topic)
+    done = rocketq("topic", "describe", topic[:-1])
+    assert done.code == 3
+    assert topic in done.err
+    assert "try:" in done.err
+    assert rocketq("group", "describe", "never-seen").code == 3
+
+
+def test_no_cluster_is_exit_code_4_and_says_how_to_start_one(nowhere: Shell) -> None:
+    for arguments in (["cluster"], ["topic", "list"], ["consume", "t"]):
+        done = nowhere(*arguments)
+        assert done.code == 4, arguments
+        assert "rocketq up" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume"],
+        ["topic", "alter", "t"],
+        ["topic", "create", "t", "--retention", "soon"],
+        ["produce", "t", "-p", "novalue"],
+        ["frobnicate"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_exit_code_2(nowhere: Shell, arguments: list[str]) -> None:
+    assert nowhere(*arguments).code == 2
+
+
+def test_the_doctor_finds_what_spark_needs(rocketq: Shell) -> None:
+    done = rocketq("doctor", "-o", "json")
+    found = {row["check"]: row for row in done.json}
+    assert {"python", "java", "pyspark", "PYSPARK_PYTHON", "pandas", "ports", "disk"} <= set(found)
+    assert found["java"]["status"] == "ok"
+    assert done.code == (10 if any(row["status"] == "bad" for row in done.json) else 0)
+
+
+def test_the_doctor_names_a_worker_python_that_cannot_work() -> None:
+    env = {**os.environ, "PYSPARK_PYTHON": "/nonexistent/python"}
+    done = subprocess.run(
+        [sys.executable, "-m", "rocketq.cli.main", "doctor", "-o", "json"], env=env, capture_output=True
+    )
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert found["PYSPARK_PYTHON"]["status"] == "bad"
+    assert done.returncode == 10
+
+
+def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
+    rocketq("produce", topic, stdin="\n".join("x" * 1_000 for _ in range(5_000)))
+    command = f"'{sys.executable}' -m rocketq.cli.main consume {topic} | head -n 1"
+    env = {**os.environ, "ROCKETQ_NAMESERVERS": ",".join(cluster.nameservers)}
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "x" * 1_000 + "\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_up_shows_addresses_serves_and_ends_cleanly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rocketq.cli.main", "up", "--data-dir", str(tmp_path / "data")]
+    ports = ["--nameserver-port", "0", "--broker-port", "0"]
+    with subprocess.Popen([*command, *ports], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "Ctrl-C" in line:
+                break
+        address = next(line.split()[1] for line in said if line.startswith("nameserver-1"))
+        shell = Shell([address])
+        assert shell("produce", "greetings", stdin="hello\n").code == 0
+        assert shell("consume", "greetings").out == "hello\n"
+        process.terminate()
+        rest = process.stderr.read()
+        assert process.wait(30) == 0
+    assert "the messages are in" in rest
+    assert shell("cluster").code == 4
+
+
+def test_up_refuses_a_port_that_is_taken(cluster: LocalCluster, tmp_path: Path) -> None:
+    port = cluster.nameservers[0].rsplit(":", 1)[1]
+    done = Shell([])("up", "--nameserver-port", port, "--data-dir", str(tmp_path / "data"))
+    assert done.code == 2
+    assert f"port {port} cannot be used" in done.err
