@@ -111,6 +111,16 @@ def test_the_command_line_is_there_at_once() -> None:
     assert not heavy & _loaded_by("rocketq.cli.main")
 
 
+def test_every_public_name_of_rocketq_is_there_and_listed() -> None:
+    import rocketq
+
+    for name in rocketq.__all__:
+        assert getattr(rocketq, name).__class__ is not None
+    assert set(rocketq.__all__) <= set(dir(rocketq))
+    with pytest.raises(AttributeError):
+        rocketq.no_such_name  # noqa: B018
+
+
 def test_every_test_folder_is_a_package() -> None:
     folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]

@@ -2,52 +2,59 @@
 
 `Client` is where to begin; docs/client.md is the guide. Spark users import
 `pyspark_rocketq`, or nothing at all: Spark finds the data source "rocketq" itself.
+
+Names are loaded when they are first used: the command line and the servers import from this
+package too, and have no use for Arrow or for a client.
 """
 
 from __future__ import annotations
 
-from rocketq.client import Client
-from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
-from rocketq.consumed import CONSUMED_SCHEMA
-from rocketq.consumer import Consumer
-from rocketq.errors import (
-    BrokerUnavailable,
-    BrokerUnreachable,
-    ClientError,
-    Closed,
-    Conflict,
-    CorruptFrame,
-    InternalError,
-    InvalidBatch,
-    InvalidConfiguration,
-    InvalidName,
-    InvalidRequest,
-    NameServersUnreachable,
-    NoPermission,
-    NotFound,
-    OffsetOutOfRange,
-    QueueNotFound,
-    RemoteError,
-    RocketqError,
-    RouteNotFound,
-    SendFailed,
-    StoreFull,
-    SystemBusy,
-    TooLarge,
-    TooSlow,
-    TopicNotFound,
-)
-from rocketq.producer import Producer
-from rocketq.protocol.model import (
-    Message,
-    MessageQueue,
-    Perm,
-    SendResult,
-    SendStatus,
-    StoredMessage,
-)
-from rocketq.protocol.schema import MESSAGE_SCHEMA
-from rocketq.selector import ByHash, Explicit, QueueSelector, Random, RoundRobin
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocketq.client import Client
+    from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
+    from rocketq.consumed import CONSUMED_SCHEMA
+    from rocketq.consumer import Consumer
+    from rocketq.errors import (
+        BrokerUnavailable,
+        BrokerUnreachable,
+        ClientError,
+        Closed,
+        Conflict,
+        CorruptFrame,
+        InternalError,
+        InvalidBatch,
+        InvalidConfiguration,
+        InvalidName,
+        InvalidRequest,
+        NameServersUnreachable,
+        NoPermission,
+        NotFound,
+        OffsetOutOfRange,
+        QueueNotFound,
+        RemoteError,
+        RocketqError,
+        RouteNotFound,
+        SendFailed,
+        StoreFull,
+        SystemBusy,
+        TooLarge,
+        TooSlow,
+        TopicNotFound,
+    )
+    from rocketq.producer import Producer
+    from rocketq.protocol.model import (
+        Message,
+        MessageQueue,
+        Perm,
+        SendResult,
+        SendStatus,
+        StoredMessage,
+    )
+    from rocketq.protocol.schema import MESSAGE_SCHEMA
+    from rocketq.selector import ByHash, Explicit, QueueSelector, Random, RoundRobin
 
 __all__ = [
     "CONSUMED_SCHEMA",
@@ -95,3 +102,38 @@ __all__ = [
     "TopicNotFound",
     "TransportConfig",
 ]
+
+#: Where each public name lives; what is not listed is an error class.
+_HOMES: Final = {
+    "Client": "rocketq.client",
+    "ConsumerConfig": "rocketq.config",
+    "ProducerConfig": "rocketq.config",
+    "TransportConfig": "rocketq.config",
+    "CONSUMED_SCHEMA": "rocketq.consumed",
+    "Consumer": "rocketq.consumer",
+    "Producer": "rocketq.producer",
+    "Message": "rocketq.protocol.model",
+    "MessageQueue": "rocketq.protocol.model",
+    "Perm": "rocketq.protocol.model",
+    "SendResult": "rocketq.protocol.model",
+    "SendStatus": "rocketq.protocol.model",
+    "StoredMessage": "rocketq.protocol.model",
+    "MESSAGE_SCHEMA": "rocketq.protocol.schema",
+    "ByHash": "rocketq.selector",
+    "Explicit": "rocketq.selector",
+    "QueueSelector": "rocketq.selector",
+    "Random": "rocketq.selector",
+    "RoundRobin": "rocketq.selector",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "rocketq.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
