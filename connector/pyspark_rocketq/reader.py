@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketq.connections import Connection, connection_to, persist
-from pyspark_rocketq.density import Densities, Weigh
+from pyspark_rocketq.density import Densities
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.options import SourceOptions

@@ -67,6 +67,8 @@ def source_schema(include_properties: bool) -> StructType:
 
 def check_source_schema(schema: StructType) -> None:
     """Raise SchemaMismatch unless `schema` is a projection of the source's columns."""
+    if not schema.fields:
+        raise SchemaMismatch("", "must be there: the schema asks for no column", hint="Ask for offset.")
     seen: set[str] = set()
     for field in schema.fields:
         column = _BY_NAME.get(field.name)
