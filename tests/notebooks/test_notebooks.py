@@ -1,0 +1,52 @@
+"""Every notebook runs from top to bottom, in a kernel of its own, and is committed without output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER: Final = Path(__file__).parent.parent.parent / "notebooks"
+NOTEBOOKS: Final = sorted(FOLDER.glob("*.ipynb"))
+CELL_TIMEOUT_S: Final = 240
+
+
+def test_there_is_a_quickstart() -> None:
+    assert FOLDER / "01_quickstart.ipynb" in NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_committed_without_output_and_ends_in_checks(path: Path) -> None:
+    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+    assert any(line.startswith("assert ") for cell in code for line in cell.source.splitlines())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernel must be this interpreter, whatever kernels the user has registered.
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    plots = [
+        output
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "image/png" in output.get("data", {})
+    ]
+    assert plots, "a notebook shows a plot"
