@@ -1,0 +1,164 @@
+"""Between ASGI and the error tree: reading bodies with a bound, and answering errors as documents.
+
+`ErrorBoundary` is the outermost layer of a service. Whatever reaches it becomes an
+error document: our own errors with their status, FastAPI's refusals as
+INVALID_REQUEST or NOT_FOUND, and anything unforeseen as INTERNAL_ERROR with a
+trace id that the log has too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from rocketq.errors import (
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    RocketqError,
+    SystemBusy,
+    TooLarge,
+)
+from rocketq.protocol.calls import JSON, encode
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+_log = structlog.get_logger("rocketq.service")
+_RETRY_AFTER_S: Final = 1
+
+
+class Disconnected(Exception):
+    """The client went away while its request was read; there is nobody to answer."""
+
+
+def error_answer(error: RocketqError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return status, headers and body of an error's answer."""
+    body = encode(error.document())
+    headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body))]
+    if isinstance(error, SystemBusy):
+        headers.append((b"retry-after", b"%d" % -(-error.retry_after_ms // 1000)))
+    elif error.status == 503:
+        headers.append((b"retry-after", b"%d" % _RETRY_AFTER_S))
+    return error.status, headers, body
+
+
+async def send_error(error: RocketqError, send: Send) -> None:
+    """Answer a request with an error."""
+    status, headers, body = error_answer(error)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
+    """Return the announced length of the body, None if there is none; raise InvalidRequest."""
+    for name, value in headers:
+        if name == b"content-length":
+            if not value.isdigit():
+                raise InvalidRequest("Content-Length", "it is not a number")
+            return int(value)
+    return None
+
+
+async def read_body(scope: Any, receive: Receive, bytes_max: int) -> list[bytes]:
+    """Read a request's body in pieces; raise TooLarge before more than `bytes_max` is held.
+
+    The announced length is checked first, so a body that says it is too large is
+    refused before any of it is read. Raises Disconnected if the client goes away.
+    """
+    announced = content_length(scope["headers"])
+    if announced is not None and announced > bytes_max:
+        raise TooLarge("the request body", announced, bytes_max)
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > bytes_max:
+            raise TooLarge("the request body", size, bytes_max)
+        if piece:
+            pieces.append(piece)
+        more = message.get("more_body", False)
+    return pieces
+
+
+def unforeseen(error: Exception, where: str) -> InternalError:
+    """Log an unforeseen exception with its trace and return what the client is told."""
+    trace_id = uuid.uuid4().hex[:16]
+    _log.error("unforeseen error", where=where, trace_id=trace_id, exc_info=error)
+    return InternalError(trace_id)
+
+
+def _response(error: RocketqError) -> Response:
+    status, headers, body = error_answer(error)
+    response = Response(body, status)
+    response.raw_headers = headers
+    return response
+
+
+def install_error_answers(app: FastAPI) -> None:
+    """Make a FastAPI app answer every error as one of ours."""
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RocketqError)
+        return _response(error)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first.get("loc", ())) or "the request"
+        return _response(
+            InvalidRequest(where, str(first.get("msg", "invalid")), "See docs/protocol.md for its form.")
+        )
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            return _response(MethodNotAllowed(request.method, request.url.path))
+        if error.status_code == 404:
+            return _response(NotFound("path", request.url.path))
+        return _response(InvalidRequest("the request", str(error.detail)))
+
+    app.add_exception_handler(RocketqError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+
+
+class ErrorBoundary:
+    """The outermost ASGI layer: no exception leaves it unanswered."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Any) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Disconnected:
+            return
+        except RocketqError as error:
+            if started:
+                raise
+            await send_error(error, send)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise
+            await send_error(unforeseen(error, scope.get("path", "")), send)
