@@ -38,7 +38,7 @@ from rocketq.protocol.model import MessageQueue
 from rocketq.protocol.schema import PROPERTIES_TYPE
 
 _TEXT: Final = (StringType, BinaryType)
-_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
+SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "value": _TEXT,
     "key": _TEXT,
     "tag": (StringType,),
@@ -63,7 +63,7 @@ def check_sink_schema(schema: StructType, topic_option: str | None, hashes: bool
     `hashes` is whether queues are chosen by the hash of the key.
     """
     for field in schema.fields:
-        allowed = _TYPES.get(field.name)
+        allowed = SINK_COLUMNS.get(field.name)
         if allowed is None:
             raise SchemaMismatch(field.name, "is none of the sink's columns", hint=_unknown_hint(field.name))
         if not isinstance(field.dataType, allowed) or not _is_text_map(field.dataType):
@@ -97,10 +97,10 @@ def _check_present(names: set[str], topic_option: str | None, hashes: bool) -> N
 
 
 def _unknown_hint(name: str) -> str:
-    listed = f"Columns: {', '.join(_TYPES)}."
+    listed = f"Columns: {', '.join(SINK_COLUMNS)}."
     if name in ("offset", "timestamp", "born_timestamp", "message_id"):
         return f"The broker gives a message its place and time: drop the column. {listed}"
-    near = difflib.get_close_matches(name.lower(), _TYPES, n=1)
+    near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, n=1)
     return f"Did you mean {near[0]}?" if near else listed
 
 

@@ -51,10 +51,14 @@ class RocketqDataSource(DataSource):
         from pyspark_rocketq.option_table import Use
         from pyspark_rocketq.options import source_options
         from pyspark_rocketq.schema import check_source_schema
-        from pyspark_rocketq.stream_reader import RocketqStreamReader
+        from pyspark_rocketq.stream_reader import RefusedStreamReader, RocketqStreamReader
+        from rocketq.errors import RocketqError
 
-        options = source_options(self.options, Use.STREAM_READ)
-        check_source_schema(schema)
+        try:
+            options = source_options(self.options, Use.STREAM_READ)
+            check_source_schema(schema)
+        except RocketqError as error:
+            return RefusedStreamReader(error)
         return RocketqStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RocketqWriter:

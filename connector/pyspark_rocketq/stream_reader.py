@@ -30,6 +30,7 @@ from pyspark_rocketq.driver import QueryDriver
 from pyspark_rocketq.offset import from_json
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.reader import RangePartition, RangeReader
+from rocketq.errors import RocketqError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,3 +93,35 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+class RefusedStreamReader(RocketqStreamReader):
+    """Stands for a reader that cannot be: the first thing asked of it raises why.
+
+    An error raised while Spark makes the reader itself comes out under an UnboundLocalError of
+    Spark's own runner, which hides what the user should read.
+    """
+
+    def __init__(self, error: RocketqError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_error": self._error}
