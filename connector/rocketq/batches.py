@@ -66,16 +66,21 @@ def _is_pandas(data: Any) -> bool:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    known = [field for field in MESSAGE_SCHEMA if field.name in set(frame.columns)]
     unknown = [str(name) for name in frame.columns if name not in MESSAGE_SCHEMA.names]
     if unknown:
         raise InvalidBatch(
             f"columns {unknown} are not of schema message/1",
             hint=f"The columns are {', '.join(MESSAGE_SCHEMA.names)}; only body is required.",
         )
-    nullable = pa.schema([field.with_nullable(True) for field in known])
+    columns = {}
     try:
-        return pa.Table.from_pandas(frame, schema=nullable, preserve_index=False)
+        for name in frame.columns:
+            series = frame[name]
+            # Only Python objects need to be told their type. Of other columns Arrow knows it, and
+            # whether it fits is seen by `normalise`; Arrow would take a float's bytes for a binary.
+            kind = MESSAGE_SCHEMA.field(name).type if series.dtype == object else None
+            columns[name] = pa.array(series, type=kind, from_pandas=True)
+        return pa.table(columns)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
         raise InvalidBatch(
             f"the DataFrame does not fit schema message/1: {error}",

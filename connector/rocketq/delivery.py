@@ -40,6 +40,7 @@ from rocketq.errors import (
     SendFailed,
     StoreFull,
     SystemBusy,
+    TooManyConnections,
     TooSlow,
     TopicNotFound,
 )
@@ -74,7 +75,7 @@ def verdict(error: RocketqError, ordered: bool) -> Verdict:
     """Decide what follows from an error, as the table above draws it."""
     if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
         return Verdict.NEW_ROUTE
-    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow):
+    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow | TooManyConnections):
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
     if isinstance(error, BrokerUnreachable) and not error.sent:
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE

@@ -242,7 +242,7 @@ def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tup
     if parts <= 1:
         return [(0, rows)]
     marks = np.arange(1, parts, dtype=np.float64) * (total / parts)
-    edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="left"), [rows]]))
+    edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="right"), [rows]]))
     return [
         (begin, min(begin + BATCH_MESSAGES_MAX, int(high)))
         for low, high in itertools.pairwise(edges)

@@ -1,0 +1,168 @@
+"""The accumulator: when a lane is due, what a batch holds, and what a failure takes with it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rocketq.accumulator import Accumulator, Batch, Destination, Waiting
+from rocketq.protocol.model import Message, MessageQueue
+
+FREE = Destination("t")
+ORDERED = Destination("t", MessageQueue("t", "a", 0))
+
+
+def waiting(size: int = 10, order: bytes | None = None, body: bytes = b"") -> Waiting:
+    return Waiting(Message(body), Future(), size, order)
+
+
+def accumulator(linger_ms: int = 5, batch_bytes: int = 100, batch_messages: int = 4) -> Accumulator:
+    return Accumulator(linger_ms=linger_ms, batch_bytes=batch_bytes, batch_messages=batch_messages)
+
+
+def test_a_message_waits_for_company_and_no_longer() -> None:
+    lanes = accumulator()
+    lanes.add(FREE, waiting(), now_ms=100)
+    lanes.add(FREE, waiting(), now_ms=104)
+    assert lanes.next_due_ms() == 105
+    assert lanes.due(104) == []
+    (batch,) = lanes.due(105)
+    assert len(batch.messages) == 2
+
+
+def test_a_full_lane_is_due_at_once_by_count_and_by_bytes() -> None:
+    by_count = accumulator()
+    for _ in range(4):
+        by_count.add(FREE, waiting(), 0)
+    assert len(by_count.due(0)) == 1
+    by_bytes = accumulator()
+    by_bytes.add(FREE, waiting(60), 0)
+    by_bytes.add(FREE, waiting(60), 0)
+    (batch,) = by_bytes.due(0)
+    assert [w.size for w in batch.messages] == [60], "the second would overfill the batch"
+
+
+def test_a_message_larger_than_a_batch_is_a_batch_of_its_own() -> None:
+    lanes = accumulator()
+    lanes.add(FREE, waiting(500), 0)
+    (batch,) = lanes.due(0)
+    assert batch.size == 500
+
+
+def test_add_says_when_somebody_should_look() -> None:
+    lanes = accumulator()
+    assert lanes.add(FREE, waiting(), 0), "the lane is new: its linger begins"
+    assert not lanes.add(FREE, waiting(), 0)
+    assert not lanes.add(FREE, waiting(), 0)
+    assert lanes.add(FREE, waiting(), 0), "the lane is full"
+
+
+def test_a_flush_makes_everything_due() -> None:
+    lanes = accumulator()
+    lanes.add(FREE, waiting(), 0)
+    lanes.add(ORDERED, waiting(), 0)
+    assert len(lanes.due(0, flushing=True)) == 2
+
+
+def test_an_ordered_lane_has_one_batch_under_way_a_free_lane_any_number() -> None:
+    lanes = accumulator()
+    for destination in (ORDERED, FREE):
+        for _ in range(8):
+            lanes.add(destination, waiting(), 0)
+    due = lanes.due(0)
+    assert [b.destination for b in due] == [ORDERED, FREE, FREE]
+    assert lanes.next_due_ms() is None, "what waits behind a batch is woken by its outcome"
+    assert lanes.done(due[0], failed=False) == []
+    assert [b.destination for b in lanes.due(0)] == [ORDERED]
+
+
+def test_a_failed_ordered_batch_takes_what_waits_behind_it_in_the_same_order_and_nothing_else() -> None:
+    lanes = accumulator(batch_messages=1)
+    first, same, other = waiting(order=b"k"), waiting(order=b"k"), waiting(order=b"other")
+    for message in (first, same, other):
+        lanes.add(ORDERED, message, 0)
+    (batch,) = lanes.due(0)
+    assert batch.messages == (first,)
+    assert lanes.done(batch, failed=True) == [same]
+    (after,) = lanes.due(0)
+    assert after.messages == (other,)
+
+
+def test_a_failed_batch_to_an_explicit_queue_takes_all_that_wait_for_the_queue() -> None:
+    lanes = accumulator(batch_messages=1)
+    for _ in range(3):
+        lanes.add(ORDERED, waiting(), 0)
+    (batch,) = lanes.due(0)
+    assert len(lanes.done(batch, failed=True)) == 2
+    assert lanes.is_empty
+    assert lanes.buffered_bytes == 0
+
+
+def test_a_failed_free_batch_takes_nothing_with_it() -> None:
+    lanes = accumulator(batch_messages=1)
+    lanes.add(FREE, waiting(), 0)
+    lanes.add(FREE, waiting(), 0)
+    first, second = lanes.due(0)
+    assert lanes.done(first, failed=True) == []
+    assert lanes.done(second, failed=False) == []
+    assert lanes.is_empty
+
+
+class AccumulatorMachine(RuleBasedStateMachine):
+    """Any interleaving: every message has one outcome, orders hold, bytes add up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lanes = accumulator(linger_ms=3, batch_bytes=50, batch_messages=3)
+        self.now_ms = 0
+        self.sent: dict[Destination, list[tuple[bytes | None, int]]] = {}
+        self.open: dict[int, Waiting] = {}
+        self.under_way: list[Batch] = []
+        self.number = 0
+
+    @rule(ordered=st.booleans(), size=st.integers(1, 60), order=st.sampled_from([None, b"x", b"y"]))
+    def add(self, ordered: bool, size: int, order: bytes | None) -> None:
+        self.number += 1
+        message = waiting(size, order, str(self.number).encode())
+        self.open[self.number] = message
+        self.lanes.add(ORDERED if ordered else FREE, message, self.now_ms)
+
+    @rule(ms=st.integers(0, 4))
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(flushing=st.booleans())
+    def take(self, flushing: bool) -> None:
+        for batch in self.lanes.due(self.now_ms, flushing):
+            assert 0 < len(batch.messages) <= 3
+            assert len(batch.messages) == 1 or batch.size <= 50
+            self.under_way.append(batch)
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), failed=st.booleans())
+    def settle(self, data: st.DataObject, failed: bool) -> None:
+        batch = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        doomed = self.lanes.done(batch, failed)
+        for message in (*batch.messages, *doomed):
+            del self.open[int(message.message.body)]
+        if not failed:
+            done = self.sent.setdefault(batch.destination, [])
+            done += [(w.order, int(w.message.body)) for w in batch.messages]
+
+    @invariant()
+    def the_buffer_counts_exactly_what_has_no_outcome(self) -> None:
+        assert self.lanes.buffered_bytes == sum(w.size for w in self.open.values())
+        assert self.lanes.is_empty == (not self.open)
+
+    @invariant()
+    def an_ordered_lane_is_sent_in_the_order_of_submission(self) -> None:
+        numbers = [number for _, number in self.sent.get(ORDERED, [])]
+        assert numbers == sorted(numbers)
+        assert sum(b.destination == ORDERED for b in self.under_way) <= 1
+
+
+AccumulatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAccumulator = AccumulatorMachine.TestCase

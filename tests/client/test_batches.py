@@ -1,0 +1,77 @@
+"""What send_batch takes: Arrow, pandas, messages; and what it refuses."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from rocketq.batches import batches_of, stamped
+from rocketq.errors import InvalidBatch
+from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
+from rocketq.protocol.model import Message
+from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
+
+
+def test_a_dataframe_becomes_messages_whatever_its_index_is() -> None:
+    frame = pd.DataFrame(
+        {
+            "body": ["a", b"b"],
+            "key": [b"k", None],
+            "tag": ["x", None],
+            "properties": [{"p": "q"}, None],
+            "born_at": pd.to_datetime(["2026-01-01T00:00:00Z", None]),
+        },
+        index=["one", "two"],
+    )
+    (batch,) = batches_of(frame)
+    assert batch.schema == MESSAGE_SCHEMA
+    first, second = batch.to_pylist()
+    assert (first["body"], first["key"], first["tag"]) == (b"a", b"k", "x")
+    assert first["properties"] == [("p", "q")]
+    assert first["born_at"].isoformat() == "2026-01-01T00:00:00+00:00"
+    assert second == {"key": None, "tag": None, "body": b"b", "properties": None, "born_at": None}
+
+
+def test_a_dataframe_with_an_unknown_column_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidBatch, match="price"):
+        batches_of(pd.DataFrame({"body": ["a"], "price": [1.0]}))
+
+
+def test_a_dataframe_with_a_wrong_type_is_refused() -> None:
+    for value in (1.5, 7, object()):
+        with pytest.raises(InvalidBatch):
+            batches_of(pd.DataFrame({"body": [value]}))
+
+
+def test_anything_with_arrows_stream_interface_is_taken() -> None:
+    reader = pa.RecordBatchReader.from_batches(
+        pa.schema([("body", pa.large_string())]),
+        [pa.record_batch({"body": pa.array(["a"], pa.large_string())})],
+    )
+    (batch,) = batches_of(reader)
+    assert batch.column("body").to_pylist() == [b"a"]
+
+
+def test_a_table_of_crumbs_is_joined_and_empty_batches_are_left_out() -> None:
+    crumbs = pa.Table.from_batches([from_messages([Message(b"%d" % n)]) for n in range(100)])
+    (joined,) = batches_of(crumbs)
+    assert joined.num_rows == 100
+    assert batches_of(crumbs.slice(0, 0)) == []
+    assert batches_of([]) == []
+
+
+def test_a_long_list_becomes_batches_that_a_request_may_hold() -> None:
+    batches = batches_of([Message(b"")] * (BATCH_MESSAGES_MAX + 1))
+    assert [b.num_rows for b in batches] == [BATCH_MESSAGES_MAX, 1]
+
+
+@pytest.mark.parametrize("data", [b"bytes", "text", 7, None, [b"no message"]])
+def test_what_is_no_set_of_messages_is_refused(data: object) -> None:
+    with pytest.raises(InvalidBatch):
+        batches_of(data)
+
+
+def test_messages_without_a_birth_are_born_now_and_others_keep_theirs() -> None:
+    batch = from_messages([Message(b"a"), Message(b"b", born_at_us=5)])
+    assert stamped(batch, 9).column("born_at").cast(pa.int64()).to_pylist() == [9, 5]

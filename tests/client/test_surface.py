@@ -1,0 +1,89 @@
+"""The public surface: what `import rocketq` gives, what it loads, and what configurations refuse."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketq
+from rocketq import errors
+from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
+from rocketq.errors import Closed, InvalidConfiguration
+
+
+def test_all_names_what_type_checkers_see_and_all_of_it_can_be_had() -> None:
+    tree = ast.parse(Path(rocketq.__file__).read_text())
+    (typing_only,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = [
+        alias.name for node in typing_only.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    assert sorted(imported) == sorted(rocketq.__all__)
+    for name in rocketq.__all__:
+        assert getattr(rocketq, name) is not None
+    assert set(rocketq.__all__) <= set(dir(rocketq))
+
+
+def test_every_error_of_the_tree_can_be_caught_by_name() -> None:
+    drawn = {cls.__name__ for cls in errors.by_code().values() if cls.__module__ == errors.__name__}
+    assert drawn <= {*rocketq.__all__, "StoreError"}
+
+
+def test_import_loads_no_server_and_no_dataframe_library() -> None:
+    program = (
+        "import sys, rocketq\n"
+        "heavy = {'fastapi', 'uvicorn', 'pydantic', 'starlette', 'pandas', 'pyspark', 'asyncio'}\n"
+        "loaded = heavy & {name.split('.')[0] for name in sys.modules}\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_environment_is_read_when_a_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETQ_NAMESERVERS", "one:1;two:2")
+    assert rocketq.Client().nameservers == ("http://one:1", "http://two:2")
+    assert rocketq.Client("three:3").nameservers == ("http://three:3",)
+    monkeypatch.delenv("ROCKETQ_NAMESERVERS")
+    assert rocketq.Client().nameservers == ("http://127.0.0.1:9876",)
+
+
+def test_a_closed_client_refuses_and_closes_what_it_made() -> None:
+    client = rocketq.Client()
+    producer = client.producer()
+    client.close()
+    client.close()
+    with pytest.raises(Closed):
+        producer.send("t", b"x")
+    with pytest.raises(Closed):
+        client.producer()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (ProducerConfig, {"timeout_ms": 0}),
+        (ProducerConfig, {"retries": -1}),
+        (ProducerConfig, {"compression": "gzip"}),
+        (ProducerConfig, {"batch_bytes": 2, "buffer_bytes": 1}),
+        (ProducerConfig, {"batch_messages": 1 << 30}),
+        (ProducerConfig, {"request_bytes": 1 << 30}),
+        (ConsumerConfig, {"start": "somewhere"}),
+        (ConsumerConfig, {"start": "time"}),
+        (ConsumerConfig, {"start_timestamp_us": 5}),
+        (ConsumerConfig, {"offset_reset": "guess"}),
+        (ConsumerConfig, {"pull_bytes": 1 << 40}),
+        (TransportConfig, {"pool_size": 0}),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_by_name(kind: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfiguration):
+        kind(**settings)
+
+
+def test_a_consumer_without_a_group_must_say_where_it_starts() -> None:
+    with rocketq.Client() as client, pytest.raises(InvalidConfiguration, match="without a group"):
+        client.consumer("t")
