@@ -68,7 +68,7 @@ class Queues:
     def reset(self, ranges: Mapping[int, Sequence[QueueRange]]) -> None:
         """Make the table hold exactly these ranges, and cut or remove the files to fit."""
         self._queues.clear()
-        for key, each in _keyed(ranges):
+        for key, each in keyed(ranges):
             if each.end:
                 self.make(key).reset(each.min, each.end)
         for number in self._files.list(DIRECTORY):
@@ -82,7 +82,7 @@ class Queues:
         """Whether the files of every range are there and long enough."""
         self._queues.clear()
         return all(
-            self.make(key).holds_files_for(each.min, each.end) for key, each in _keyed(ranges) if each.end
+            self.make(key).holds_files_for(each.min, each.end) for key, each in keyed(ranges) if each.end
         )
 
     def drop(self, key: QueueKey) -> None:
@@ -106,7 +106,8 @@ class Queues:
         return len(self._queues)
 
 
-def _keyed(ranges: Mapping[int, Sequence[QueueRange]]) -> Iterator[tuple[QueueKey, QueueRange]]:
+def keyed(ranges: Mapping[int, Sequence[QueueRange]]) -> Iterator[tuple[QueueKey, QueueRange]]:
+    """Yield each queue's key with its range."""
     for number, row in ranges.items():
         for queue, each in enumerate(row):
             yield (number, queue), each

@@ -23,7 +23,7 @@ RUN_UNITS: Final = 128
 def locate(
     log: CommitLog, queue: ConsumeQueue, offset: int, end: int, max_bytes: int, max_messages: int | None
 ) -> tuple[list[tuple[int, int]], int]:
-    """Find the frames that hold [offset, ...), at least one; `offset` < `end`.
+    """Find the frames that hold [offset, ...), at least one unless all was lost; `offset` < `end`.
 
     Returns each frame's log offset and size, and the queue offset after the last.
     """
@@ -37,6 +37,11 @@ def locate(
         firsts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist()]
         for index, first in enumerate(firsts):
             place, size = int(places[first]), int(units["size"][first])
+            if size == 0:
+                # Salvage found nothing here; the messages behind it follow.
+                if index + 1 == len(firsts):
+                    at += len(units)
+                continue
             if found and (total + size > max_bytes or at + first >= limit):
                 return found, at + first
             found.append((place, size))
@@ -78,5 +83,6 @@ def offset_at(
         if before:
             first = max(middle + 1, min(header.next_queue_offset, end))
         else:
-            last = max(low, header.queue_offset)
+            # A lost frame has no queue offset of its own.
+            last = min(middle, max(low, header.queue_offset)) if header.count else middle
     return first if lower else max(low, first - 1)

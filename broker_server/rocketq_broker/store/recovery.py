@@ -21,25 +21,31 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import HEADER_BYTES, MAGIC, Frame, FrameHeader, FrameKind, verify
+from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.slices import open_batch
 from rocketq_broker.store import snapshot as snapshots
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import Units, units
+from rocketq_broker.store.damage import witness_against
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.files import Files
-from rocketq_broker.store.queues import QueueKey, Queues
+from rocketq_broker.store.queues import QueueKey, Queues, keyed
 from rocketq_broker.store.snapshot import Snapshot
-from rocketq_broker.store.state import State, TopicDeleted, decode_change, decode_picture
+from rocketq_broker.store.state import (
+    Change,
+    Picture,
+    State,
+    TopicAltered,
+    TopicDeleted,
+    decode_change,
+    decode_picture,
+)
 
-_WINDOW_BYTES: Final = 8 << 20
 #: Units are written in runs of about this many while replaying.
 _PENDING_UNITS: Final = 262_144
-_MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,10 @@ class Recovery:
     _pending_units: int = 0
     _frames: int = 0
     _messages: int = 0
+    #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
+    _lost_at: int | None = None
+    #: The queue offsets [first, end) that a lost frame took.
+    lost: list[tuple[QueueKey, int, int]] = field(default_factory=list)
     #: A log replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
 
@@ -145,32 +155,56 @@ class Recovery:
             if header.kind == FrameKind.MESSAGES:
                 self._fold_messages(frame)
             elif header.kind == FrameKind.CHANGE:
-                change = decode_change(frame.body.to_pybytes())
-                if isinstance(change, TopicDeleted) and change.name in self.state.topics:
-                    self._write_pending()
-                    self.queues.drop_topic(self.state.topics[change.name].number)
-                self.state = self.state.apply(change)
-            elif header.kind == FrameKind.STATE and self._needs_picture:
-                picture = decode_picture(frame.body.to_pybytes())
-                self.state = picture.state()
-                # Nothing of what lies before this frame is left, so every queue begins at its end.
-                for number, row in picture.ranges.items():
-                    for queue, each in enumerate(row):
-                        if each.end:
-                            self.queues.make((number, queue)).reset(each.end, each.end)
+                self._fold_change(decode_change(frame.body.to_pybytes()))
+            elif header.kind == FrameKind.STATE:
+                self._fold_picture(decode_picture(frame.body.to_pybytes()))
+            elif header.kind == FrameKind.LOST:
+                self._lost_at = header.log_offset
         except msgspec.DecodeError as error:
-            raise CorruptFrame(header.log_offset, f"its body cannot be read: {error}") from error
-        self._needs_picture = False
+            raise self._nonsense(header.log_offset, f"its body cannot be read: {error}") from error
+
+    def _nonsense(self, log_offset: int, why: str) -> CorruptLog:
+        """Return the error for a sound frame that does not fit: no torn write can have made it."""
+        segment = self.log.path(self.log.segment_of(log_offset))
+        return CorruptLog(segment, log_offset, why, "its checksum holds, so it was written like this")
+
+    def _fold_change(self, change: Change) -> None:
+        name = change.config.name if isinstance(change, TopicAltered) else getattr(change, "name", None)
+        known = name is None or name in self.state.topics
+        if not known and self._lost_at is not None:
+            # The topic's creation was lost; the next state frame has it.
+            return
+        if isinstance(change, TopicDeleted) and known:
+            self._write_pending()
+            self.queues.drop_topic(self.state.topics[change.name].number)
+        self.state = self.state.apply(change)
+
+    def _fold_picture(self, picture: Picture) -> None:
+        if self._needs_picture:
+            self._needs_picture = False
+            self.state = picture.state()
+            # Nothing of what lies before this frame is left, so every queue begins at its end.
+            for key, each in keyed(picture.ranges):
+                if each.end:
+                    self.queues.make(key).reset(each.end, each.end)
+        elif self._lost_at is not None:
+            self.state = picture.state()
+            for key, each in keyed(picture.ranges):
+                self._fill_lost(key, each.end)
 
     def _fold_messages(self, frame: Frame) -> None:
         header = frame.header
         entry = self.state.topics.get(frame.topic)
         if entry is None:
-            raise CorruptFrame(header.log_offset, f"its topic {frame.topic!r} does not exist there")
+            if self._lost_at is not None:
+                return
+            raise self._nonsense(header.log_offset, f"its topic {frame.topic!r} does not exist there")
         key = (entry.number, header.queue)
+        if self._lost_at is not None:
+            self._fill_lost(key, header.queue_offset)
         queue = self.queues.make(key)
         if header.queue_offset != queue.end:
-            raise CorruptFrame(
+            raise self._nonsense(
                 header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
             )
         hashes = hash_column(open_batch(frame, header.log_offset).column("tag"))
@@ -180,6 +214,16 @@ class Recovery:
         self._messages += header.count
         if self._pending_units >= _PENDING_UNITS:
             self._write_pending()
+
+    def _fill_lost(self, key: QueueKey, end: int) -> None:
+        """Give the offsets up to `end` that a lost frame took units that say so: of size 0."""
+        queue = self.queues.make(key)
+        if self._lost_at is None or queue.end >= end:
+            return
+        self.lost.append((key, queue.end, end))
+        nothing = np.zeros(end - queue.end, dtype=np.uint64)
+        self._pending.setdefault(key, []).append(units(self._lost_at, 0, nothing))
+        queue.end = end
 
     def _write_pending(self) -> None:
         for key, runs in self._pending.items():
@@ -202,7 +246,7 @@ class Recovery:
                 why,
                 "a later segment exists, and one is synced before the next begins",
             )
-        witness = self._witness(at)
+        witness = witness_against(self.log, at)
         if witness is not None:
             raise CorruptLog(
                 self.log.path(start),
@@ -210,31 +254,3 @@ class Recovery:
                 why,
                 f"the frame at {witness.log_offset} says that all below {witness.durable_end} was on disk",
             )
-
-    def _witness(self, at: int) -> FrameHeader | None:
-        """Return the header of a sound frame behind `at` whose durable end lies beyond it."""
-        place = at + 8
-        while place + HEADER_BYTES <= self.log.end:
-            data = self.log.read(place, min(_WINDOW_BYTES, self.log.end - place))
-            found = data.find(_MAGIC_BYTES, 4)
-            if found < 0 or place + found - 4 + HEADER_BYTES > self.log.end:
-                if place + len(data) >= self.log.end:
-                    return None
-                # The magic number may straddle two windows.
-                place += len(data) - HEADER_BYTES
-                continue
-            candidate = place + found - 4
-            header = self._sound_header(candidate)
-            if header is not None and header.durable_end > at:
-                return header
-            place = candidate + (header.size if header is not None else 1)
-        return None
-
-    def _sound_header(self, at: int) -> FrameHeader | None:
-        try:
-            header = self.log.header(at)
-            if header.log_offset != at:
-                return None
-            return verify(pa.py_buffer(self.log.read(at, header.size))).header
-        except CorruptFrame:
-            return None

@@ -96,12 +96,15 @@ def select(
 
 
 def _candidates(units: Units, chosen: MessageFilter) -> npt.NDArray[np.bool_]:
+    present: npt.NDArray[np.bool_] = units["size"] > 0
     hashes = chosen.hashes
     if hashes is None:
-        return np.ones(len(units), dtype=np.bool_)
+        return present
     if hashes.size == 1:
-        return np.asarray(units["tag_hash"] == hashes[0])
-    return np.isin(units["tag_hash"], hashes)
+        present &= units["tag_hash"] == hashes[0]
+    else:
+        present &= np.isin(units["tag_hash"], hashes)
+    return present
 
 
 def _filtered(

@@ -290,7 +290,8 @@ class MessageStore:
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
         frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)
         chunks = reader.read(self._log, frames)
-        return PullResult(PullStatus.FOUND, next_offset, low, end, config.incarnation, chunks)
+        status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
+        return PullResult(status, next_offset, low, end, config.incarnation, chunks)
 
     def find(self, query: KeyQuery) -> FoundMessages:
         """Return the messages with a key, newest first; raise TopicNotFound."""

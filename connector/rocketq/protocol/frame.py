@@ -56,11 +56,12 @@ _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class FrameKind(IntEnum):
-    """What the body of a frame is; 4 to 15 are kept for transactions, timers and sinks."""
+    """What the body of a frame is; 5 to 15 are kept for transactions, timers and sinks."""
 
     MESSAGES = 1
     STATE = 2
     CHANGE = 3
+    LOST = 4
     FILTERED = 16
 
 

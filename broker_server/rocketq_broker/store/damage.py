@@ -1,0 +1,66 @@
+"""Looking behind damage: which frame is the next sound one, and what it testifies.
+
+A frame is only believed if its header, its checksum and its own log offset hold,
+so bytes of a message that look like a frame never pass for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import HEADER_BYTES, MAGIC, FrameHeader, verify
+from rocketq_broker.store.commit_log import CommitLog
+
+_WINDOW_BYTES: Final = 8 << 20
+_MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
+#: Where the magic number stands in a header.
+_MAGIC_AT: Final = 4
+
+
+def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
+    """Yield the headers of sound frames behind log offset `at`, wherever they begin, in order."""
+    starts = [start for start in log.starts if start + log.size_of(start) > at]
+    for start in starts:
+        place, stop = max(start, at + 8), start + log.size_of(start)
+        while place + HEADER_BYTES <= stop:
+            candidate = _next_magic(log, place, stop)
+            if candidate is None:
+                break
+            header = sound_header(log, candidate)
+            if header is not None:
+                yield header
+            place = candidate + (8 if header is None else header.size)
+
+
+def witness_against(log: CommitLog, at: int) -> FrameHeader | None:
+    """Return a sound frame behind `at` that says all up to beyond `at` was on disk, if there is one."""
+    return next((header for header in sound_frames_behind(log, at) if header.durable_end > at), None)
+
+
+def sound_header(log: CommitLog, at: int) -> FrameHeader | None:
+    """Return the header of the frame at `at` if all of the frame is sound."""
+    try:
+        header = log.header(at)
+        if header.log_offset != at:
+            return None
+        return verify(pa.py_buffer(log.read(at, header.size))).header
+    except CorruptFrame:
+        return None
+
+
+def _next_magic(log: CommitLog, place: int, stop: int) -> int | None:
+    """Return the next offset, aligned to 8, at which a header could begin."""
+    while place + HEADER_BYTES <= stop:
+        data = log.read(place, min(_WINDOW_BYTES, stop - place))
+        found = data.find(_MAGIC_BYTES, _MAGIC_AT)
+        while found >= 0 and (place + found - _MAGIC_AT) % 8:
+            found = data.find(_MAGIC_BYTES, found + 1)
+        if found >= 0:
+            return place + found - _MAGIC_AT
+        # Stay aligned, and let the windows overlap by a header.
+        place += max(8, (len(data) - HEADER_BYTES) & ~7)
+    return None
