@@ -22,6 +22,8 @@ class StoreConfig:
     segment_bytes: int = 1 << 30
     #: Async flush writes back at least this often (RocketMQ: flushIntervalCommitLog).
     flush_interval_ms: int = 500
+    #: Sync flush answers FLUSH_DISK_TIMEOUT once a sync takes longer (RocketMQ: syncFlushTimeout).
+    flush_timeout_ms: int = 5_000
     #: A snapshot is due after this time or this much log, so that recovery replays little.
     snapshot_interval_ms: int = 3_000
     snapshot_log_bytes: int = 256 << 20
@@ -54,7 +56,7 @@ class StoreConfig:
         for name in (
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
             "group_bytes_max", "queue_file_units", "retention_interval_ms", "topics_max", "queues_max",
-            "queue_wait_ms_max", "index_interval_ms",
+            "queue_wait_ms_max", "index_interval_ms", "flush_timeout_ms",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

@@ -88,21 +88,22 @@ class FrameUnits:
 
 
 @dataclass(slots=True)
-class _Receipt:
-    """Collects where the batches of one append went."""
+class Receipt:
+    """Collects where the batches of one append went, to answer it once."""
 
     operation: AppendBatches
     appended: list[Appended | None]
 
-    def outcome(self) -> AppendOutcome:
-        return AppendOutcome(SendStatus.SEND_OK, tuple(each for each in self.appended if each is not None))
+    def answer(self, status: SendStatus) -> None:
+        places = tuple(each for each in self.appended if each is not None)
+        self.operation.done(AppendOutcome(status, places))
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A batch that has its queue but not yet its frame."""
 
-    receipt: _Receipt
+    receipt: Receipt
     index: int
     batch: QueueBatch
 
@@ -120,7 +121,9 @@ class GroupPlan:
     merge_bytes: int
     extents: list[Extent] = field(default_factory=list)
     frames: list[FrameUnits] = field(default_factory=list)
-    answers: list[Callable[[], None]] = field(default_factory=list)
+    #: Appends to answer once they are safe, and everything else with its answer or refusal.
+    receipts: list[Receipt] = field(default_factory=list)
+    answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
     #: Numbers of topics that were deleted; their queues go once this is written.
     deleted: list[int] = field(default_factory=list)
     topics_changed: bool = False
@@ -136,7 +139,7 @@ class GroupPlan:
                 self.place_waiting()
                 self._add_change(operation)
         except RocketqError as error:
-            self.answers.append(_bind(operation.done, error))
+            self.answers.append((operation.done, error))
 
     def _add_append(self, operation: AppendBatches) -> None:
         entry = self.state.topics.get(operation.topic)
@@ -145,11 +148,11 @@ class GroupPlan:
         for each in operation.batches:
             if not 0 <= each.queue < entry.config.write_queues:
                 raise QueueNotFound(operation.topic, each.queue, entry.config.write_queues)
-        receipt = _Receipt(operation, [None] * len(operation.batches))
+        receipt = Receipt(operation, [None] * len(operation.batches))
         for index, each in enumerate(operation.batches):
             key = ((entry.number, each.queue), operation.topic)
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
-        self.answers.append(lambda: operation.done(receipt.outcome()))
+        self.receipts.append(receipt)
 
     def _add_change(self, operation: ChangeState) -> None:
         change = operation.decide(self.state)
@@ -160,7 +163,7 @@ class GroupPlan:
             self._place(FrameKind.CHANGE, b"", states.encode(change))
             self.topics_changed |= not isinstance(change, states.OffsetsCommitted)
             self.state = self.state.apply(change)
-        self.answers.append(_bind(operation.done, operation.answer(self.state)))
+        self.answers.append((operation.done, operation.answer(self.state)))
 
     def place_waiting(self) -> None:
         """Give every batch that waits its frame; call it once more after the last operation."""
@@ -233,7 +236,3 @@ def _may_have_keys(batch: pa.RecordBatch) -> bool:
     """Whether the index must look into the batch: further keys are in the properties."""
     rows = batch.num_rows
     return bool(batch.column("key").null_count < rows or batch.column("properties").null_count < rows)
-
-
-def _bind(done: Callable[[Any], None], value: Any) -> Callable[[], None]:
-    return lambda: done(value)

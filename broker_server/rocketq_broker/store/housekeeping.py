@@ -63,6 +63,9 @@ class Housekeeping:
     def start(self) -> None:
         if self._config.flush is FlushMode.ASYNC:
             self._keep("rocketq-flush", self._config.flush_interval_ms, self._stopping, self.flush)
+        else:
+            half_ms = max(1, self._config.flush_timeout_ms // 2)
+            self._keep("rocketq-flush-watch", half_ms, self._stopping, self._writer.answer_slow_sync)
         self._keep(
             "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
         )

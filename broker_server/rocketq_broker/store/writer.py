@@ -23,12 +23,12 @@ import numpy as np
 
 from rocketq.clock import Clock
 from rocketq.errors import BrokerUnavailable, RocketqError, StoreFull, SystemBusy
-from rocketq.protocol.model import FlushMode
+from rocketq.protocol.model import FlushMode, SendStatus
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation
+from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, Receipt
 from rocketq_broker.store.queues import QueueKey, Queues
 from rocketq_broker.store.state import State
 
@@ -48,6 +48,14 @@ class Published:
     position: int
     durable_end: int
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Syncing:
+    """A group that was written and is being put on disk."""
+
+    plan: GroupPlan
+    started_ms: int
 
 
 class LogWriter:
@@ -81,6 +89,7 @@ class LogWriter:
         #: Set while appends are refused but everything else goes on.
         self.append_refusal: RocketqError | None = None
         self._failure: StoreError | None = None
+        self._syncing: _Syncing | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
         self.groups = 0
 
@@ -189,24 +198,58 @@ class LogWriter:
         try:
             self._log.append(plan.extents)
         except OSError as error:
-            self._write_failed(group, before, error)
+            self._write_failed(plan, before, error)
             return
         durable = self._published.durable_end
         try:
             if plan.extents and self._config.flush is FlushMode.SYNC:
+                self._syncing = _Syncing(plan, self._clock.monotonic_ms())
                 self._log.sync()
                 durable = self._log.end
             self._publish(plan, durable)
         except OSError as error:
-            failure = LogFailed("make a group durable and readable", str(error))
-            self.fail(failure)
-            self._refuse(group, BrokerUnavailable(self._config.broker, failure.message))
+            self._fail_group(plan, LogFailed("make a group durable and readable", str(error)))
             return
         self.groups += 1
-        for answer in plan.answers:
-            answer()
+        for receipt in self._unanswered(plan):
+            receipt.answer(SendStatus.SEND_OK)
+        for done, value in plan.answers:
+            done(value)
         self._announce(plan)
         self._on_commit(self._published.position)
+
+    def _unanswered(self, plan: GroupPlan) -> list[Receipt]:
+        """Take the appends that no flush timeout has answered yet."""
+        with self._lock:
+            receipts, plan.receipts = plan.receipts, []
+            self._syncing = None
+        return receipts
+
+    def answer_slow_sync(self) -> None:
+        """Answer FLUSH_DISK_TIMEOUT to senders whose sync takes longer than `flush_timeout_ms`.
+
+        Called from time to time by another thread, since the writer's own is in the sync.
+        """
+        with self._lock:
+            syncing = self._syncing
+            if syncing is None:
+                return
+            if self._clock.monotonic_ms() - syncing.started_ms < self._config.flush_timeout_ms:
+                return
+            receipts, syncing.plan.receipts = syncing.plan.receipts, []
+        for receipt in receipts:
+            receipt.answer(SendStatus.FLUSH_DISK_TIMEOUT)
+
+    def _fail_group(self, plan: GroupPlan, failure: LogFailed) -> None:
+        self.fail(failure)
+        self._refuse_plan(plan, BrokerUnavailable(self._config.broker, failure.message))
+
+    def _refuse_plan(self, plan: GroupPlan, error: RocketqError) -> None:
+        """Answer everything in the plan with `error`, but for what it had refused by itself."""
+        for receipt in self._unanswered(plan):
+            receipt.operation.done(error)
+        for done, value in plan.answers:
+            done(value if isinstance(value, RocketqError) else error)
 
     def _plan(self, group: list[Operation]) -> GroupPlan:
         published = self._published
@@ -225,18 +268,17 @@ class LogWriter:
         plan.place_waiting()
         return plan
 
-    def _write_failed(self, group: list[Operation], before: int, error: OSError) -> None:
+    def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
         """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
         try:
             self._log.truncate(before)
         except OSError as second:
-            error = second
-        if error.errno in _FULL_ERRORS:
-            self._refuse(group, StoreFull(self._config.broker, 100))
+            self._fail_group(plan, LogFailed("be cut back after a failed write", str(second)))
             return
-        failure = LogFailed("be written", str(error))
-        self.fail(failure)
-        self._refuse(group, BrokerUnavailable(self._config.broker, failure.message))
+        if error.errno in _FULL_ERRORS:
+            self._refuse_plan(plan, StoreFull(self._config.broker, 100))
+            return
+        self._fail_group(plan, LogFailed("be written", str(error)))
 
     def _publish(self, plan: GroupPlan, durable: int) -> None:
         by_queue: dict[QueueKey, list[Units]] = {}
