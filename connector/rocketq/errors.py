@@ -12,10 +12,12 @@
     │   ├── InvalidRequest             INVALID_REQUEST           400
     │   ├── InvalidName                INVALID_NAME              400
     │   ├── InvalidBatch               INVALID_BATCH             400
+    │   ├── InvalidFilter              INVALID_FILTER            400
     │   ├── NoPermission               NO_PERMISSION             403
     │   ├── NotFound                   NOT_FOUND                 404
     │   ├── TopicNotFound              TOPIC_NOT_FOUND           404
     │   ├── QueueNotFound              QUEUE_NOT_FOUND           404
+    │   ├── MethodNotAllowed           METHOD_NOT_ALLOWED        405
     │   ├── TooSlow                    TOO_SLOW                  408
     │   ├── Conflict                   CONFLICT                  409
     │   ├── TooLarge                   TOO_LARGE                 413
@@ -23,6 +25,7 @@
     │   ├── SystemBusy                 SYSTEM_BUSY               429
     │   ├── InternalError              INTERNAL_ERROR            500
     │   ├── BrokerUnavailable          BROKER_UNAVAILABLE        503
+    │   ├── TooManyConnections         TOO_MANY_CONNECTIONS      503
     │   └── StoreFull                  STORE_FULL                507
     ├── CorruptFrame                   CORRUPT_FRAME             422   (bytes that break the format)
     └── StoreError                     (of the broker's disk; `rocketq_broker.store.errors`)
@@ -41,6 +44,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from rocketq.protocol.filters.pointing import pointed
 from rocketq.protocol.model import MessageQueue
 
 JsonFacts = Mapping[str, Any]
@@ -215,6 +219,24 @@ class InvalidBatch(RemoteError):
         super().__init__(f"The message batch was refused: {why}.", hint=hint, facts={"why": why})
 
 
+class InvalidFilter(RemoteError):
+    """A tag or SQL expression does not parse; `position` is the character where, from 0."""
+
+    code = "INVALID_FILTER"
+    status = 400
+
+    position: int
+
+    def __init__(self, expression: str, position: int, why: str, hint: str = "") -> None:
+        self.position = position
+        shown = expression.encode("utf-8", "replace").decode()
+        super().__init__(
+            f"The filter is not valid at position {position}: {why}.\n{pointed(shown, position)}",
+            hint=hint,
+            facts={"expression": shown, "position": position, "why": why},
+        )
+
+
 class NoPermission(RemoteError):
     """The topic's or broker's permission forbids this call."""
 
@@ -264,6 +286,20 @@ class QueueNotFound(RemoteError):
             f"Topic {topic!r} has no queue {queue}: it has {queues}, numbered from 0.",
             hint="Ask for the route again; the number of queues may have changed.",
             facts={"topic": topic, "queue": queue, "queues": queues},
+        )
+
+
+class MethodNotAllowed(RemoteError):
+    """The path exists, but not for this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+    status = 405
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(
+            f"{method} is not a method of {path[:200]}.",
+            hint="docs/protocol.md lists the methods of each path.",
+            facts={"method": method, "path": path[:200]},
         )
 
 
@@ -325,23 +361,15 @@ class OffsetOutOfRange(RemoteError):
         self.queue = MessageQueue(topic, broker, queue)
         self.requested, self.min_offset, self.max_offset = requested, min, max
         self.corrected = min if requested < min else max
-        side = "below the first stored offset" if requested < min else "beyond the next offset to be written"
+        if requested < min:
+            side, cause = "below the first stored offset", "what lies below was removed by retention"
+        else:
+            side, cause = "beyond the next offset to be written", "the queue was never that long"
         super().__init__(
             f"Offset {requested} of {topic}/{broker}/{queue} is {side}: it holds [{min}, {max}).",
-            hint=f"Go on at {self.corrected}"
-            + (
-                "; what lies below was removed by retention."
-                if requested < min
-                else "; the queue was never that long."
-            ),
-            facts={
-                "topic": topic,
-                "broker": broker,
-                "queue": queue,
-                "requested": requested,
-                "min": min,
-                "max": max,
-            },
+            hint=f"Go on at {self.corrected}; {cause}.",
+            facts={"topic": topic, "broker": broker, "queue": queue}
+            | {"requested": requested, "min": min, "max": max},
         )
 
 
@@ -390,6 +418,21 @@ class BrokerUnavailable(RemoteError):
             f"Broker {broker} is not available: {why}.",
             hint="Use another broker, or wait until it is ready (GET /readyz).",
             facts={"broker": broker, "why": why},
+        )
+
+
+class TooManyConnections(RemoteError):
+    """The server has as many connections as it takes; this one is closed, nothing was read."""
+
+    code = "TOO_MANY_CONNECTIONS"
+    status = 503
+    retryable = True
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The server takes no further connection: {limit} are open.",
+            hint="Try again later; reuse connections, and close those that are not needed.",
+            facts={"limit": limit},
         )
 
 

@@ -1,0 +1,48 @@
+"""Messages by their tag: the hash first, where it lies in the queue's units, then the tag itself.
+
+RocketMQ compares hashes on the broker and the tags themselves in the client, which
+has them at hand after all. Here the broker opens the batch anyway, to leave the other
+messages out, so it compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketq.protocol.hashing import hash_value
+
+
+def tag_hashes(tags: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """Return the hashes of tags as they stand in ConsumeQueue units, sorted and not writeable."""
+    hashes = np.unique(np.array([hash_value(tag) for tag in tags], dtype=np.uint64))
+    hashes.flags.writeable = False
+    return hashes
+
+
+class TagFilter:
+    """Wants the messages that have one of some tags (RocketMQ: ExpressionType.TAG)."""
+
+    __slots__ = ("_values", "hashes", "tags")
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        self.tags: tuple[str, ...] = tuple(tags)
+        self.hashes: npt.NDArray[np.uint64] = tag_hashes(self.tags)
+        self._values = pa.array(self.tags, pa.string())
+
+    def __repr__(self) -> str:
+        return f"TagFilter({' || '.join(self.tags)!r})"
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return for each message whether it has one of the tags."""
+        column = batch.column("tag")
+        if len(self._values) == 1:
+            found = pc.fill_null(pc.equal(column, self._values[0]), False)
+        else:
+            found = pc.is_in(column, value_set=self._values)
+        mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return mask

@@ -1,0 +1,34 @@
+"""How large a filter may be: what a stranger's expression can cost is bounded before it is read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketq.errors import InvalidFilter
+
+#: A tag or SQL expression in UTF-8.
+EXPRESSION_BYTES_MAX: Final = 4096
+#: Parentheses and NOTs around one condition of a SQL expression.
+NESTING_MAX: Final = 64
+#: Conditions of one SQL expression; each costs a pass over a batch's columns.
+CONDITIONS_MAX: Final = 256
+#: Texts in one IN list.
+LIST_MAX: Final = 1024
+#: Expressions whose parsed and compiled form is kept.
+CACHED_MAX: Final = 256
+
+
+def check_text(expression: str) -> None:
+    """Raise InvalidFilter if the expression is too long, or is not text that UTF-8 can carry."""
+    try:
+        size = len(expression.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidFilter(expression, error.start, "this character is half of a pair") from None
+    if size > EXPRESSION_BYTES_MAX:
+        # The whole of it would make the error as large as what it refuses.
+        raise InvalidFilter(
+            expression[:200],
+            0,
+            f"it has {size} bytes, {EXPRESSION_BYTES_MAX} are allowed (only its beginning is shown)",
+            hint="Shorten it: a long list of values is better stored as one property of the messages.",
+        )
