@@ -1,0 +1,307 @@
+"""The streaming source against real brokers, driven as Spark drives it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+
+import pytest
+
+from pyspark_rocketq.errors import DataLost
+from pyspark_rocketq.stream_reader import RocketqStreamReader
+from rocketq.client import Client
+from rocketq.errors import InvalidConfiguration, RouteNotFound
+from rocketq.local import LocalCluster
+from rocketq.protocol.model import MessageQueue
+from tests.spark.harness import Source, Stream, by_queue, fill, masters
+
+
+def test_a_query_reads_what_comes_after_it_began_and_nothing_twice(source: Source, client: Client) -> None:
+    fill(client, source.topic, 3)
+    query = source.stream(longPollMs="0").begin()
+    assert query.next_batch() == []
+    fill(client, source.topic, 2)
+    assert sorted(row["offset"] for row in query.next_batch()) == [3] * 4 + [4] * 4
+    assert query.next_batch() == []
+
+
+def test_an_idle_query_returns_the_very_same_offset(source: Source) -> None:
+    query = source.stream(longPollMs="0").begin()
+    text = json.dumps(query.offset)
+    assert json.dumps(query.reader.latestOffset(json.loads(text), query.limit)) == text
+
+
+def test_an_idle_query_is_woken_by_the_first_message(source: Source, client: Client) -> None:
+    query = source.stream(longPollMs="60000").begin()
+    found: list = []
+    waiting = threading.Thread(target=lambda: found.extend(query.next_batch()))
+    waiting.start()
+    with client.producer() as producer:
+        producer.send(source.topic, b"wake up")
+    waiting.join(30)
+    assert [row["value"] for row in found] == [b"wake up"]
+
+
+def test_a_held_request_serves_from_one_idle_call_to_the_next(source: Source, client: Client) -> None:
+    query = source.stream(longPollMs="50").begin()
+    for _ in range(3):
+        assert query.next_batch() == []
+    watched = query.reader._driver._watch._watched
+    assert len(watched) == 2
+    assert all(one.held for one in watched.values())
+    fill(client, source.topic, 1)
+    rows: list = []
+    while len(rows) < 4:
+        rows += query.next_batch()
+    assert len(rows) == 4
+
+
+def test_latest_and_exact_offsets_and_times_begin_a_query(source: Source, client: Client) -> None:
+    fill(client, source.topic, 5)
+    exact = json.dumps({source.topic: {"broker-a": 4, "broker-b": -1}})
+    assert len(source.stream(startingOffsets=exact, longPollMs="0").begin().next_batch()) == 2
+    assert len(source.stream(startingTimestamp="0", longPollMs="0").begin().next_batch()) == 20
+    assert source.stream(startingOffsets="latest", longPollMs="0").begin().next_batch() == []
+
+
+def test_a_replayed_first_batch_has_the_same_rows(source: Source, client: Client) -> None:
+    fill(client, source.topic, 3)
+    query = source.stream(startingOffsets="latest", longPollMs="0").begin()
+    fill(client, source.topic, 2)
+    assert query.offset is not None
+    end = query.reader.latestOffset(query.offset, query.limit)
+    fill(client, source.topic, 2)
+    replayed = source.stream(startingOffsets="latest").begin()
+    assert replayed.offset is not None
+    assert by_queue(replayed.between(replayed.offset, end)) == by_queue(query.between(query.offset, end))
+    replayed.offset = end
+    assert sorted({row["offset"] for row in replayed.next_batch()}) == [5, 6]
+
+
+def test_a_query_goes_on_from_its_checkpoint(source: Source, client: Client) -> None:
+    first = source.stream(startingOffsets="earliest", longPollMs="0").begin()
+    fill(client, source.topic, 5)
+    rows = first.next_batch()
+    checkpoint = json.loads(json.dumps(first.offset))
+    first.stop()
+    fill(client, source.topic, 5)
+    rows += source.stream(startingOffsets="earliest", longPollMs="0").begin(checkpoint).next_batch()
+    assert all(offsets == list(range(10)) for offsets in by_queue(rows).values())
+    assert len(rows) == 40
+
+
+def test_a_limit_in_rows_makes_several_batches(source: Source, client: Client) -> None:
+    fill(client, source.topic, 25)
+    query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger="40", longPollMs="0").begin()
+    sizes = []
+    rows: list = []
+    while batch := query.next_batch():
+        sizes.append(len(batch))
+        rows += batch
+    assert sizes == [40, 40, 20]
+    assert all(offsets == list(range(25)) for offsets in by_queue(rows).values())
+
+
+def test_a_limit_in_bytes_makes_several_batches(source: Source, client: Client) -> None:
+    for _ in range(10):
+        fill(client, source.topic, 100)
+    query = source.stream(startingOffsets="earliest", maxBytesPerTrigger="64k", longPollMs="0").begin()
+    sizes = []
+    while batch := query.next_batch():
+        sizes.append(len(batch))
+    assert sum(sizes) == 4000
+    assert len(sizes) > 3
+    assert max(sizes) * 40 < 2 * 64 * 1024, "a message takes more than its 40 bytes, and the limit is soft"
+
+
+def test_small_batches_are_held_back_but_not_at_the_end_of_a_run(source: Source, client: Client) -> None:
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "20", "maxTriggerDelay": "1h"}
+    fill(client, source.topic, 5)
+    query = source.stream(longPollMs="0", **options).begin()
+    assert len(query.next_batch()) == 20
+    fill(client, source.topic, 4)
+    assert query.next_batch() == []
+    fill(client, source.topic, 1)
+    assert len(query.next_batch()) == 20
+    run = source.stream(longPollMs="0", **options).prepare().begin()
+    assert len(run.next_batch()) == 40
+
+
+def test_held_back_messages_are_read_when_the_delay_is_over(source: Source, client: Client) -> None:
+    query = source.stream(
+        startingOffsets="earliest", minOffsetsPerTrigger="1000", maxTriggerDelay="300ms", longPollMs="60000"
+    ).begin()
+    fill(client, source.topic, 1)
+    assert len(query.next_batch()) == 4
+    fill(client, source.topic, 1)
+    assert len(query.next_batch()) == 4
+
+
+def test_an_available_now_run_ends_where_it_began_to(source: Source, client: Client) -> None:
+    fill(client, source.topic, 10)
+    query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger="24").prepare().begin()
+    rows = query.next_batch()
+    fill(client, source.topic, 10)
+    client.alter_topic(source.topic, read_queues=3, write_queues=3)
+    fill(client, source.topic, 1, [MessageQueue(source.topic, "broker-a", 2)])
+    while batch := query.next_batch():
+        rows += batch
+    assert by_queue(rows) == {
+        MessageQueue(source.topic, broker, queue): list(range(10))
+        for broker in ("broker-a", "broker-b")
+        for queue in (0, 1)
+    }
+    again = source.stream(longPollMs="0").prepare().begin(query.offset)
+    assert len(again.next_batch()) == 41
+
+
+def test_a_once_trigger_knows_no_limits(source: Source, client: Client) -> None:
+    fill(client, source.topic, 10)
+    query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger="5").once().begin()
+    assert len(query.next_batch()) == 40
+    assert query.next_batch() == []
+
+
+def test_new_queues_join_from_their_first_message(source: Source, client: Client) -> None:
+    query = source.stream(longPollMs="100").begin()
+    client.alter_topic(source.topic, read_queues=3, write_queues=3)
+    fill(client, source.topic, 2)
+    rows: list = []
+    while len(rows) < 12:
+        rows += query.next_batch()
+    assert {queue.queue for queue in by_queue(rows)} == {0, 1, 2}
+    assert all(offsets == [0, 1] for offsets in by_queue(rows).values())
+
+
+def test_new_topics_join_a_pattern(source: Source, client: Client) -> None:
+    query = source.stream(subscribePattern=f"{source.topic}.*", longPollMs="100").begin()
+    client.create_topic(f"{source.topic}-late", queues=1)
+    fill(client, f"{source.topic}-late", 3)
+    rows: list = []
+    while len(rows) < 6:
+        rows += query.next_batch()
+    assert all(offsets == [0, 1, 2] for offsets in by_queue(rows).values())
+
+
+def test_a_missing_topic_or_queue_is_an_error_when_a_query_begins(source: Source) -> None:
+    with pytest.raises(RouteNotFound):
+        source.stream(subscribe="no-such-topic").begin()
+    with pytest.raises(InvalidConfiguration, match="no such queue"):
+        source.stream(assign=json.dumps({source.topic: [9]})).begin()
+
+
+def test_the_groups_offsets_are_what_the_query_was_given_back(source: Source, client: Client) -> None:
+    group = f"{source.topic}-g"
+    fill(client, source.topic, 10)
+    query = (
+        source.stream(startingOffsets="earliest", groupId=group, maxOffsetsPerTrigger="24").prepare().begin()
+    )
+    while query.next_batch():
+        pass
+    committed = {
+        (one.queue, one.offset)
+        for broker in masters(source)
+        for one in broker.group_offsets(group, source.topic).offsets
+    }
+    assert committed == {(0, 10), (1, 10)}
+    follower = source.stream(startingOffsets="group", groupId=group, longPollMs="0").begin()
+    assert follower.next_batch() == []
+
+
+def test_a_group_is_left_alone_when_asked(source: Source, client: Client) -> None:
+    group = f"{source.topic}-g"
+    fill(client, source.topic, 1)
+    query = (
+        source.stream(startingOffsets="earliest", groupId=group, commitGroupOffsets="false").prepare().begin()
+    )
+    while query.next_batch():
+        pass
+    assert [broker.group_offsets(group).offsets for broker in masters(source)] == [(), ()]
+
+
+def test_the_newest_offsets_are_reported_without_asking(source: Source, client: Client) -> None:
+    fill(client, source.topic, 10)
+    query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger="4", longPollMs="0").begin()
+    assert query.reader.reportLatestOffset() is None
+    query.next_batch()
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None
+    assert reported["topics"][source.topic]["broker-a"] == {"0": 10, "1": 10}
+
+
+def test_a_topic_made_anew_ends_a_query_or_is_read_from_its_beginning(source: Source, client: Client) -> None:
+    fill(client, source.topic, 5)
+    strict = source.stream(startingOffsets="earliest", longPollMs="0").begin()
+    strict.next_batch()
+    client.delete_topic(source.topic)
+    client.create_topic(source.topic, queues=2)
+    fill(client, source.topic, 7)
+    lenient = source.stream(failOnDataLoss="false", longPollMs="0").begin(strict.offset)
+    with pytest.raises(DataLost, match="deleted and created again"):
+        strict.next_batch()
+    rows = lenient.next_batch()
+    assert len(rows) == 28
+    assert all(offsets == list(range(7)) for offsets in by_queue(rows).values())
+    assert lenient.next_batch() == []
+
+
+def test_a_deleted_topic_ends_a_query_or_is_forgotten(source: Source, client: Client) -> None:
+    fill(client, source.topic, 5)
+    query = source.stream(startingOffsets="earliest", longPollMs="0").begin()
+    query.next_batch()
+    client.delete_topic(source.topic)
+    lenient = source.stream(failOnDataLoss="false", longPollMs="0").begin(query.offset)
+    with pytest.raises(DataLost, match="deleted"):
+        query.next_batch()
+    assert lenient.next_batch() == []
+
+
+def test_a_reader_travels_without_what_it_holds_on_the_driver(source: Source) -> None:
+    query = source.stream(longPollMs="0").begin()
+    query.next_batch()
+    travelled = pickle.loads(pickle.dumps(query.reader))
+    assert isinstance(travelled, RocketqStreamReader)
+    assert travelled._made is None
+
+
+def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
+    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+        client.create_topic("orders", queues=1)
+        source = Source(cluster.nameservers, "orders")
+        query = source.stream(startingOffsets="earliest", longPollMs="100").begin()
+        queue_a, queue_b = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 0)
+        fill(client, "orders", 3, [queue_a, queue_b])
+        read = query.next_batch()
+        cluster.kill("broker-b")
+        fill(client, "orders", 2, [queue_a])
+        read += until(query, 2)
+        cluster.restart("broker-b")
+        fill(client, "orders", 2, [queue_b])
+        read += until(query, 2)
+        assert by_queue(read) == {queue_a: [0, 1, 2, 3, 4], queue_b: [0, 1, 2, 3, 4]}
+
+
+def test_a_task_waits_for_a_broker_that_restarts() -> None:
+    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as client:
+        client.create_topic("orders", queues=1)
+        source = Source(cluster.nameservers, "orders")
+        query = source.stream(startingOffsets="earliest", longPollMs="0").begin()
+        fill(client, "orders", 3)
+        assert query.offset is not None
+        end = query.reader.latestOffset(query.offset, query.limit)
+        (partition,) = query.partitions(query.offset, end)
+        cluster.kill("broker-a")
+        found: list = []
+        reading = threading.Thread(target=lambda: found.extend(query.read(partition)))
+        reading.start()
+        cluster.restart("broker-a")
+        reading.join(60)
+        assert [row["offset"] for row in found] == [0, 1, 2]
+
+
+def until(query: Stream, rows: int) -> list:
+    found: list = []
+    while len(found) < rows:
+        found += query.next_batch()
+    return found
