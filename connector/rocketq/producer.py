@@ -50,6 +50,8 @@ log = logging.getLogger("rocketq.producer")
 Text: TypeAlias = bytes | str
 SelectionName: TypeAlias = Literal["round_robin", "hash", "random"]
 
+#: Batches in one request: the broker checks each, and takes at most 1,024.
+REQUEST_SLICES_MAX = 256
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX = 1_024
 
@@ -395,7 +397,8 @@ def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dic
     for piece in slices:
         broker = piece.queue.broker
         size = int(row_bytes(piece.batch).sum())
-        if open_slices.get(broker) and open_bytes[broker] + size > request_bytes:
+        taken = open_slices.get(broker)
+        if taken and (open_bytes[broker] + size > request_bytes or len(taken) == REQUEST_SLICES_MAX):
             close(broker)
         if broker not in open_slices:
             open_slices[broker], open_bytes[broker] = [], 0

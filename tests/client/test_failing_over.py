@@ -1,0 +1,119 @@
+"""When servers die: what goes on, what is retried elsewhere, and what must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rocketq import Client, Message, MessageQueue, NameServersUnreachable, SendFailed, SendStatus
+from rocketq.local import LocalCluster
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[LocalCluster]:
+    """Two NameServers and two brokers of this test's own."""
+    with LocalCluster(brokers=2, nameservers=2) as running:
+        yield running
+
+
+def test_sending_goes_on_when_a_broker_is_killed_and_nothing_is_lost(own_cluster: LocalCluster) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=2)
+        with mq.producer(timeout_ms=30_000) as producer:
+            before = [producer.send("t", b"%d" % n) for n in range(8)]
+            own_cluster.kill("broker-a")
+            after = [producer.send("t", b"%d" % n) for n in range(8, 20)]
+            assert {result.queue.broker for result in before} == {"broker-a", "broker-b"}
+            assert {result.queue.broker for result in after} == {"broker-b"}
+            batch = producer.send_batch("t", [Message(b"%d" % n) for n in range(20, 400)])
+            assert {result.queue.broker for result in batch} == {"broker-b"}
+            futures = [producer.submit("t", b"%d" % n) for n in range(400, 420)]
+            producer.flush()
+            assert all(future.result().queue.broker == "broker-b" for future in futures)
+        own_cluster.restart("broker-a")
+        with mq.consumer("t", start="earliest") as consumer:
+            found: set[bytes] = set()
+            while len(found) < 420:
+                messages = consumer.poll(timeout_ms=60_000)
+                assert messages
+                found |= {message.body for message in messages}
+        assert found == {b"%d" % n for n in range(420)}
+
+
+def test_an_ordered_send_never_moves_to_another_queue(own_cluster: LocalCluster) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        lost = MessageQueue("t", "broker-a", 0)
+        with mq.producer(timeout_ms=500) as producer:
+            producer.send("t", b"x", queue=lost)
+            own_cluster.kill("broker-a")
+            with pytest.raises(SendFailed) as caught:
+                producer.send("t", b"y", queue=lost)
+            assert all(attempt.startswith("broker-a") for attempt in caught.value.facts["attempts"])
+        own_cluster.restart("broker-a")
+        with mq.producer(timeout_ms=30_000) as producer:
+            assert producer.send("t", b"z", queue=lost).queue == lost
+
+
+def test_a_frozen_broker_costs_one_send_half_its_time_and_then_it_is_avoided(
+    own_cluster: LocalCluster,
+) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        with mq.producer(timeout_ms=4_000) as producer:
+            for _ in range(2):
+                producer.send("t", b"x")
+            own_cluster.pause("broker-a")
+            results = [producer.send("t", b"y") for _ in range(6)]
+            own_cluster.resume("broker-a")
+        assert {result.queue.broker for result in results} == {"broker-b"}
+
+
+def test_with_all_nameservers_gone_known_topics_are_sent_to_and_read(own_cluster: LocalCluster) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        with mq.producer() as producer, mq.consumer("t", start="earliest") as consumer:
+            producer.send("t", b"before")
+            own_cluster.kill("nameserver-1")
+            own_cluster.kill("nameserver-2")
+            for _ in range(10):
+                assert producer.send("t", b"after").status is SendStatus.SEND_OK
+            mq._routes.invalidate("t")
+            assert producer.send("t", b"after").status is SendStatus.SEND_OK
+            found = 0
+            while found < 12:
+                messages = consumer.poll(timeout_ms=60_000)
+                assert messages
+                found += len(messages)
+            with pytest.raises(NameServersUnreachable) as caught:
+                producer.send("unknown", b"x")
+            assert set(caught.value.facts["tried"]) == set(own_cluster.nameservers)
+
+
+def test_one_nameserver_is_enough(own_cluster: LocalCluster) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("one", queues=1)
+        own_cluster.kill("nameserver-1")
+        mq.create_topic("two", queues=1)
+        with mq.producer() as producer:
+            producer.send("two", b"x")
+        own_cluster.restart("nameserver-1")
+        own_cluster.kill("nameserver-2")
+        with mq.producer() as producer:
+            producer.send("one", b"y")
+
+
+def test_a_consumer_goes_on_when_its_broker_comes_back(own_cluster: LocalCluster) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        first, second = (MessageQueue("t", broker, 0) for broker in ("broker-a", "broker-b"))
+        with mq.producer(timeout_ms=30_000) as producer, mq.consumer("t", start="earliest") as consumer:
+            producer.send("t", b"1", queue=first)
+            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"1"]
+            own_cluster.kill("broker-a")
+            producer.send("t", b"2", queue=second)
+            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"2"]
+            own_cluster.restart("broker-a")
+            producer.send("t", b"3", queue=first)
+            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"3"]
