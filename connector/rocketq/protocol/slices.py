@@ -108,7 +108,11 @@ def _open_filtered(frame: Frame, at: int, begin: int, end: int | None) -> FrameS
     if header.schema_id != MESSAGE_SCHEMA_ID or not 0 < prefix < frame.body.size:
         raise CorruptFrame(at, f"{header.count} filtered messages do not fit {frame.body.size} bytes")
     offsets = np.frombuffer(frame.body, dtype="<i8", count=header.count)
-    if offsets[0] != header.queue_offset or (np.diff(offsets) <= 0).any():
+    if (
+        offsets[0] != header.queue_offset
+        or (offsets[1:] <= offsets[:-1]).any()
+        or offsets[-1] == np.iinfo(np.int64).max
+    ):
         raise CorruptFrame(at, "the offsets of the filtered messages do not ascend")
     batch = _checked_batch(frame.body.slice(prefix), header.count, at)
     first, last = np.searchsorted(offsets, [begin, offsets[-1] + 1 if end is None else end]).tolist()
