@@ -61,7 +61,6 @@ class Broker:
         config: BrokerConfig,
         *,
         clock: Clock | None = None,
-        on_failure: Callable[[StoreError], None] | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -73,9 +72,11 @@ class Broker:
             permission=lambda: int(Perm.READ_WRITE if self.phase is Phase.RUNNING else Perm.NONE),
             topics=lambda: len(self.store.topics()),
         )
-        self._on_failure = on_failure
+        #: Ends the server; called on the loop after a fault of the log.
+        self.on_failure: Callable[[], None] | None = None
+        #: Why the broker could not start or go on; the process then ends with an exit code above 0.
+        self.failure: Exception | None = None
         self._calls = 0
-        self._idle = asyncio.Event()
         self._registrar: Registrar | None = None
         self.store = MessageStore(
             StoreConfig(
@@ -115,18 +116,15 @@ class Broker:
         self.phase = Phase.RUNNING
         self._registrar.start()
 
-    async def drain(self) -> None:
-        """Take no new calls, answer those that wait, finish those under way."""
+    def refuse_new_calls(self) -> None:
+        """Begin to drain: take no new calls, answer those that wait."""
         if self.phase is Phase.RUNNING:
             self.phase = Phase.DRAINING
-        self.held.release_all()
-        self._idle.clear()
-        if self._calls:
-            await self._idle.wait()
+            self.held.release_all()
 
     async def stop(self) -> None:
-        """Drain, leave the NameServers, close the store in good order."""
-        await self.drain()
+        """Leave the NameServers, then close the store in good order; the server has no calls left."""
+        self.refuse_new_calls()
         loop = asyncio.get_running_loop()
         if self._registrar is not None:
             await loop.run_in_executor(self.executor, self._registrar.stop)
@@ -134,7 +132,7 @@ class Broker:
         self.executor.shutdown()
         if self.phase is not Phase.FAILED:
             self.phase = Phase.STOPPED
-        log.info("stopped", broker=self.config.name)
+        log.info("stopped", broker=self.config.name, calls_left=self._calls)
 
     # --- what the HTTP side asks ----------------------------------------------------------
 
@@ -147,8 +145,6 @@ class Broker:
     def leave(self) -> None:
         """End a call that `enter` let in."""
         self._calls -= 1
-        if not self._calls:
-            self._idle.set()
 
     def forget_topic(self, topic: str) -> None:
         """Drop what was kept of a deleted topic, and let its waiting calls find out."""
@@ -186,6 +182,7 @@ class Broker:
 
     def _fail(self, error: StoreError) -> None:
         self.phase = Phase.FAILED
+        self.failure = error
         self.held.release_all()
-        if self._on_failure is not None:
-            self._on_failure(error)
+        if self.on_failure is not None:
+            self.on_failure()

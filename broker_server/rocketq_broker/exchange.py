@@ -7,15 +7,14 @@ raises can still become an error document.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocketq.protocol.calls import JSON
+from rocketq.service.answers import Receive, Send
 
 Headers = list[tuple[bytes, bytes]]
-Send = Callable[[Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[Any]]
 
 JSON_TYPE = (b"content-type", JSON.encode())
 

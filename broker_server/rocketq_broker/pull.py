@@ -35,7 +35,7 @@ from rocketq.protocol.model import (
 )
 from rocketq_broker import forms
 from rocketq_broker.config import MIB, BrokerConfig
-from rocketq_broker.exchange import Answer, DataRequest, Headers, json_answer
+from rocketq_broker.exchange import Answer, DataRequest, Headers
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
 from rocketq_broker.store.store import MessageStore, PullResult
@@ -165,7 +165,7 @@ class PullProcessor:
         )
         return Answer(200, [(b"content-type", call.form.encode()), *headers], (body,))
 
-    async def message(self, identity: str) -> Answer:
+    async def message(self, identity: str) -> bytes:
         """Return one message by its id as JSON; raise NotFound."""
         topic, queue, offset = _read_message_id(identity, self._config.name)
         try:
@@ -179,7 +179,7 @@ class PullProcessor:
         def make() -> bytes:
             return forms.single_message(forms.open_chunks(result.chunks, offset, offset + 1), place)
 
-        return json_answer(await self._loop.run_in_executor(self._executor, make))
+        return await self._loop.run_in_executor(self._executor, make)
 
 
 def _read_call(request: DataRequest) -> PullCall:

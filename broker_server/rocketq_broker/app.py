@@ -1,0 +1,203 @@
+"""The broker as one ASGI app: a raw data plane, and FastAPI for everything else.
+
+    POST /v1/topics/{topic}/messages                     send
+    GET  /v1/topics/{topic}/queues/{queue}/messages      pull
+    GET  /v1/topics/{topic}/offsets                      offsets
+    anything else                                        FastAPI (control, operations, docs)
+
+A data call is found by cutting its raw path at the slashes, before anything is
+unescaped: a name that holds an escaped slash can so never become another path.
+While the broker is not running every call under /v1 is answered 503.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import unquote
+
+import structlog
+from fastapi import Depends, FastAPI
+from prometheus_client import CollectorRegistry
+
+from rocketq.clock import Clock
+from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
+from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer, install_error_answers
+from rocketq.service.documentation import add_documentation
+from rocketq.service.operations import add_operations
+from rocketq.service.routes import Permission, Resource, Rule
+from rocketq_broker.broker import Broker
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.control import install_groups, install_topics, known_parameters_only
+from rocketq_broker.exchange import Answer, DataRequest, Headers, deliver
+from rocketq_broker.measurements import BrokerCollector
+
+
+@dataclass(frozen=True, slots=True)
+class DataRoute:
+    """A route of the data plane, with the permission it needs."""
+
+    method: str
+    path: str
+    rule: Rule
+
+
+SEND: Final = DataRoute("POST", "/v1/topics/{topic}/messages", Rule(Permission.PRODUCE, Resource.TOPIC))
+PULL: Final = DataRoute(
+    "GET", "/v1/topics/{topic}/queues/{queue}/messages", Rule(Permission.CONSUME, Resource.TOPIC)
+)
+OFFSETS: Final = DataRoute("GET", "/v1/topics/{topic}/offsets", Rule(Permission.CONSUME, Resource.TOPIC))
+DATA_ROUTES: Final = (SEND, PULL, OFFSETS)
+
+#: What tells data paths apart: how many parts, and those that are no names.
+_PathKey = tuple[int, bytes, bytes, bytes]
+_TOPIC_PART, _QUEUE_PART = 3, 5
+
+log = structlog.get_logger("rocketq.broker")
+
+
+class BrokerApp:
+    """The ASGI callable; `begin_shutdown` and `exit_code` are what the runner asks of an app."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.broker = Broker(config, clock=clock)
+        self.control = _control_plane(self.broker)
+        self._address = ""
+        self._whole = ErrorBoundary(self._http)
+        self._paths = {_path_key(route.path.encode().split(b"/")): route for route in DATA_ROUTES}
+        self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {}
+
+    def listens_on(self, address: str, stop: Callable[[], None] | None = None) -> None:
+        """Take the address to register under, and the way to end the server after a fault."""
+        self._address = address
+        self.broker.on_failure = stop
+
+    def begin_shutdown(self) -> None:
+        """Answer held calls now: the runner waits for them before the lifespan ends."""
+        self.broker.refuse_new_calls()
+
+    @property
+    def exit_code(self) -> int:
+        """0 after a stop in good order, 1 if the broker could not start or its log failed."""
+        return 1 if self.broker.failure is not None else 0
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._whole(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    # --- life ---------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.broker.start(self._address)
+        except (RocketqError, OSError) as error:
+            self.broker.failure = error
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            return
+        broker = self.broker
+        self._handlers = {
+            SEND: broker.send.handle,
+            PULL: broker.pull.handle,
+            OFFSETS: broker.offsets.handle,
+        }
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await broker.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # --- calls --------------------------------------------------------------------------
+
+    async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope["raw_path"]
+        if not raw_path.startswith(b"/v1/"):
+            await self.control(scope, receive, send)
+            return
+        self.broker.enter()
+        try:
+            parts = raw_path.split(b"/")
+            route = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
+            if route is None:
+                _check_slashes(parts)
+                await self.control(scope, receive, send)
+            elif scope["method"] != route.method:
+                error = MethodNotAllowed(scope["method"], scope["path"])
+                await _refuse(error, [(b"allow", route.method.encode())], send)
+            else:
+                await self._data(route, parts, scope, receive, send)
+        finally:
+            self.broker.leave()
+
+    async def _data(
+        self, route: DataRoute, parts: list[bytes], scope: Any, receive: Receive, send: Send
+    ) -> None:
+        request = DataRequest(
+            _unescaped(parts[_TOPIC_PART]),
+            _unescaped(parts[_QUEUE_PART]) if len(parts) > _QUEUE_PART else "",
+            scope["query_string"],
+            dict(scope["headers"]),
+            receive,
+            scope,
+        )
+        try:
+            answer = await self._handlers[route](request)
+        except RocketqError as error:
+            self.broker.measurements.refused(error.code)
+            place = self.broker.pull.place_of_error(error) if isinstance(error, OffsetOutOfRange) else []
+            await _refuse(error, place, send)
+            return
+        if answer is not None:
+            await deliver(answer, send)
+
+
+def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:
+    """Return the app of one broker; nothing is opened before its lifespan starts."""
+    return BrokerApp(config, clock)
+
+
+def _control_plane(broker: Broker) -> FastAPI:
+    app = FastAPI(
+        title=f"rocketq broker {broker.config.name}",
+        version=version("rocketq"),
+        description="Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(known_parameters_only)],
+    )
+    install_error_answers(app)
+    install_topics(app, broker)
+    install_groups(app, broker)
+    registry = CollectorRegistry()
+    registry.register(
+        BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
+    )
+    add_operations(app, "broker", broker.problems, registry)
+    add_documentation(app)
+    return app
+
+
+def _path_key(parts: list[bytes]) -> _PathKey:
+    return len(parts), parts[2], parts[4], parts[-1]
+
+
+def _unescaped(part: bytes) -> str:
+    text = part.decode("ascii")
+    return unquote(text) if "%" in text else text
+
+
+def _check_slashes(parts: list[bytes]) -> None:
+    """Refuse an escaped slash, which FastAPI would take for a real one."""
+    for at, part in enumerate(parts):
+        if b"%" in part and "/" in (name := _unescaped(part)):
+            kind = parts[at - 1].decode("ascii").rstrip("s") if at > 1 else "path"
+            raise InvalidName(kind, name)
+
+
+async def _refuse(error: RocketqError, more: Headers, send: Send) -> None:
+    status, headers, body = error_answer(error)
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,176 @@
+"""The control plane: topics, groups' offsets and single messages, as FastAPI routes.
+
+Bodies are read by the protocol's own strict decoder, within a limit; FastAPI
+routes and documents. What changes the store is decided and ordered by the log
+writer; a handler only waits for its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from pydantic import TypeAdapter
+
+from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
+from rocketq.protocol import calls
+from rocketq.protocol.calls import (
+    AlterTopicRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffsets,
+    TopicDescription,
+    TopicListing,
+)
+from rocketq.protocol.model import TopicConfig, is_legal_name
+from rocketq.service.answers import read_body
+from rocketq.service.routes import Permission, Resource, declare
+from rocketq_broker.broker import Broker
+from rocketq_broker.config import MIB
+from rocketq_broker.query import parse
+
+CONTROL_BODY_BYTES_MAX: Final = 1 * MIB
+
+T = TypeVar("T")
+
+
+def install_topics(app: FastAPI, broker: Broker) -> None:
+    """Add the routes of topics to `app`."""
+
+    @app.get("/v1/topics", responses=_answers(TopicListing))
+    @declare(Permission.CONSUME, Resource.CLUSTER)
+    async def list_topics() -> Response:
+        """All topics of this broker."""
+        return _json(TopicListing(broker.config.name, broker.store.topics()))
+
+    @app.get("/v1/topics/{topic}", responses=_answers(TopicDescription))
+    @declare(Permission.CONSUME, Resource.TOPIC)
+    async def describe_topic(topic: str) -> Response:
+        """One topic with its offsets."""
+        config = existing_topic(broker, topic)
+        offsets = broker.store.offsets(topic)
+        return _json(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
+
+    @app.put(
+        "/v1/topics/{topic}", responses=_answers(TopicConfig, 201), openapi_extra=_body(CreateTopicRequest)
+    )
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def create_topic(topic: str, request: Request) -> Response:
+        """Create a topic: 201, or 200 if it exists and the request tolerates that."""
+        wanted = await json_body(request, CreateTopicRequest)
+        check_name("topic", topic)
+        known = {each.name: each.incarnation for each in broker.store.topics()}
+        if wanted.automatic and topic not in known and not broker.config.auto_create_topics:
+            raise NoPermission("Automatic creation", f"topic {topic!r}")
+        config: TopicConfig = await broker.completions.outcome(
+            partial(broker.store.create_topic, topic, wanted)
+        )
+        return _json(config, 200 if known.get(topic) == config.incarnation else 201)
+
+    @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig), openapi_extra=_body(AlterTopicRequest))
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def alter_topic(topic: str, request: Request) -> Response:
+        """Change what the request gives."""
+        wanted = await json_body(request, AlterTopicRequest)
+        existing_topic(broker, topic)
+        config = await broker.completions.outcome(partial(broker.store.alter_topic, topic, wanted))
+        broker.held.changed(topic)
+        return _json(config)
+
+    @app.delete("/v1/topics/{topic}")
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def delete_topic(topic: str) -> Response:
+        """Delete a topic; its messages can no longer be read."""
+        existing_topic(broker, topic)
+        await broker.completions.outcome(partial(broker.store.delete_topic, topic))
+        broker.forget_topic(topic)
+        return _json({})
+
+
+def install_groups(app: FastAPI, broker: Broker) -> None:
+    """Add the routes of consumer groups and of single messages to `app`."""
+
+    @app.get("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @declare(Permission.CONSUME, Resource.GROUP)
+    async def group_offsets(group: str, topic: str | None = None) -> Response:
+        """A group's progress on this broker; a queue it never committed is absent."""
+        check_name("group", group)
+        return _json(broker.store.group_offsets(group, topic))
+
+    @app.put(
+        "/v1/groups/{group}/offsets",
+        responses=_answers(GroupOffsets),
+        openapi_extra=_body(CommitOffsetsRequest),
+    )
+    @declare(Permission.CONSUME, Resource.GROUP)
+    async def commit_offsets(group: str, request: Request) -> Response:
+        """Store a group's progress; it only advances, unless `reset`."""
+        wanted = await json_body(request, CommitOffsetsRequest)
+        check_name("group", group)
+        return _json(await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted)))
+
+    @app.get("/v1/messages/{message_id}")
+    @declare(Permission.CONSUME, Resource.TOPIC)
+    async def message(message_id: str) -> Response:
+        """One message by its id, `broker:topic:queue:offset`."""
+        document = await broker.pull.message(message_id)
+        return Response(document, media_type=calls.JSON)
+
+
+async def known_parameters_only(request: Request) -> None:
+    """Refuse query parameters that a route does not take: FastAPI would ignore them."""
+    if request.scope["query_string"]:
+        taken = request.scope["route"].dependant.query_params
+        parse(request.scope["query_string"], frozenset(field.alias for field in taken))
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidName if it is not a legal name."""
+    if not is_legal_name(name):
+        raise InvalidName(kind, name)
+
+
+def existing_topic(broker: Broker, name: str) -> TopicConfig:
+    """Return the topic; raise InvalidName if it never could be one, else TopicNotFound."""
+    try:
+        return broker.store.topic(name)
+    except TopicNotFound:
+        check_name("topic", name)
+        raise
+
+
+async def json_body(request: Request, kind: type[T]) -> T:
+    """Read a control call's body; no body is an empty object, an unknown field is an error."""
+    chunks = await read_body(request.scope, request.receive, CONTROL_BODY_BYTES_MAX)
+    body = b"".join(chunks) or b"{}"
+    given = request.headers.get("content-type", "" if chunks else calls.JSON).partition(";")[0].strip()
+    if given.lower() != calls.JSON:
+        raise InvalidRequest("content-type", f"{given[:100]!r} is not accepted", hint=f"Send {calls.JSON}.")
+    value = calls.decode(body, kind)
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    document: Any = msgspec.json.decode(body)
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise InvalidRequest(
+            "the JSON body", f"unknown field {unknown[0][:100]!r}", hint=f"Known: {', '.join(sorted(known))}."
+        )
+    return value
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(calls.encode(value), status, media_type=calls.JSON)
+
+
+# --- for the OpenAPI document: the handlers read and write JSON themselves ------------------
+
+
+def _answers(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": model}}
+
+
+def _body(kind: Any) -> dict[str, Any]:
+    schema = TypeAdapter(kind).json_schema()
+    return {"requestBody": {"content": {calls.JSON: {"schema": schema}}}}
