@@ -9,7 +9,7 @@ trace id that the log has too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -101,10 +101,13 @@ def unforeseen(error: Exception, where: str) -> InternalError:
     return InternalError(trace_id)
 
 
-def _response(error: RocketqError) -> Response:
-    status, headers, body = error_answer(error)
+def error_response(error: RocketqError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error's answer as Starlette has it, with further headers if there are any."""
+    status, raw_headers, body = error_answer(error)
     response = Response(body, status)
-    response.raw_headers = headers
+    response.raw_headers = raw_headers
+    for name, value in (headers or {}).items():
+        response.headers[name] = value
     return response
 
 
@@ -113,27 +116,42 @@ def install_error_answers(app: FastAPI) -> None:
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, RocketqError)
-        return _response(error)
+        return error_response(error)
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first.get("loc", ())) or "the request"
-        return _response(
-            InvalidRequest(where, str(first.get("msg", "invalid")), "See docs/protocol.md for its form.")
-        )
+        return error_response(_invalid_request(error))
 
-    async def http(request: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if error.status_code == 405:
-            return _response(MethodNotAllowed(request.method, request.url.path))
-        if error.status_code == 404:
-            return _response(NotFound("path", request.url.path))
-        return _response(InvalidRequest("the request", str(error.detail)))
+        return error_response(_refusal(error, request), error.headers)
 
     app.add_exception_handler(RocketqError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(HTTPException, refused)
+
+
+def _invalid_request(error: RequestValidationError) -> InvalidRequest:
+    """Return the first of FastAPI's findings: which parameter, what is wrong, what was given."""
+    first = error.errors()[0]
+    place, *names = (str(part) for part in first["loc"])
+    kind = "parameter" if place in ("query", "path") else place
+    given = first.get("input")
+    shown = f", given {given[:40]!r}" if isinstance(given, str) else ""
+    return InvalidRequest(
+        " ".join([kind, ".".join(names)]).strip(),
+        f"{first['msg'][:1].lower()}{first['msg'][1:]}{shown}",
+        hint="See docs/protocol.md for its form.",
+    )
+
+
+def _refusal(error: HTTPException, request: Request) -> RocketqError:
+    path = str(request.scope["path"])
+    if error.status_code == 405:
+        return MethodNotAllowed(request.method, path)
+    if error.status_code == 404:
+        return NotFound("path", path)
+    return InvalidRequest("the request", str(error.detail))
 
 
 class ErrorBoundary:

@@ -1,30 +1,55 @@
 """uvicorn's HTTP protocol with deadlines and a cap, so that no client can sit on a connection.
 
-uvicorn by itself waits for ever for a silent connection, a trickled header, a
-trickled body, and a client that does not read its answer. Here one timer per
-connection watches whichever of these it is waiting for:
+uvicorn ends a kept-alive connection that stays silent after an answer, and nothing
+else: a connection that never sends a byte, headers or a body that trickle in, and a
+client that does not read its answer all stay for ever. Here every moment belongs to one side:
 
-    opened, no request yet  ->  header_ms     a whole header must arrive
-    header arrived          ->  request_ms    the whole body must arrive
-    body arrived            ->  none          the server works, or holds a long poll
-    answer not taken        ->  answer_ms     the socket must take what is written
-    answered                ->  idle_ms       keep-alive, uvicorn's own
+    client: its first request's head    header_ms     408 TOO_SLOW; without a word if no byte came
+    client: a request's head            header_ms     408 TOO_SLOW
+    client: the whole request           request_ms    408 TOO_SLOW
+    server: its answer                  no deadline   a long poll may be held as long as it likes
+    client: taking the answer           answer_ms     cut; counts only the time it keeps us waiting
+    client: its next request            idle_ms       closed without a word
 
-A deadline is measured from the start of its phase, not from the last byte, so
-trickling does not extend it. A request that is too slow is answered with a TOO_SLOW
-document where that is still possible, and the connection is closed.
+Time counts from the start of a phase, so a trickle gains nothing, and time during which we
+do not read (the application has not asked for the body yet) is not held against the client.
+
+Beyond `connections_max` a connection is answered 503 at once and closed. A refusal is written,
+then our side is shut, then what the client still sends is read and thrown away
+for `linger_ms`: closing with unread bytes would reset the connection, and the client
+would never see why.
+
+Deadlines are numbers, and a connection has at most one timer, which is lazy: it is set
+when a deadline is nearer than the timer, and when it fires it looks what is due. A
+request that arrives whole, and is answered at once, touches no timer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
+import socket
+import struct
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rocketq.errors import BrokerUnavailable, InvalidConfiguration, RocketqError, TooSlow
-from rocketq.protocol.calls import encode
+from rocketq.errors import (
+    InvalidConfiguration,
+    InvalidRequest,
+    RocketqError,
+    TooLarge,
+    TooManyConnections,
+    TooSlow,
+)
+from rocketq.service.answers import error_answer
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,127 +59,288 @@ class ServerLimits:
     header_ms: int = 10_000
     request_ms: int = 30_000
     answer_ms: int = 30_000
-    idle_ms: int = 75_000
+    idle_ms: int = 120_000
     connections_max: int = 10_000
     header_bytes_max: int = 64 * 1024
+    linger_ms: int = 1_000
+    #: What calls under way may take once the server was asked to stop.
+    shutdown_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 1:
-                raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value < 1:
+                raise InvalidConfiguration(each.name, value, "must be at least 1")
 
 
-def guarded(limits: ServerLimits) -> type[HttpToolsProtocol]:
+class Cut(Enum):
+    """Why we ended a connection; the value is the metric's label."""
+
+    SILENT = "silent"
+    SLOW_HEADER = "slow_header"
+    SLOW_BODY = "slow_body"
+    SLOW_READER = "slow_reader"
+    IDLE = "idle"
+    BAD_REQUEST = "bad_request"
+    TOO_MANY = "too_many"
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """What the guard counts, for /metrics; `refusing` are refused but not gone yet."""
+
+    open: int = 0
+    refusing: int = 0
+    cut: dict[Cut, int] = field(default_factory=lambda: dict.fromkeys(Cut, 0))
+
+
+def guarded(limits: ServerLimits, counts: ConnectionCounts | None = None) -> type[GuardedProtocol]:
     """Return the protocol class that keeps these limits, for uvicorn's `http` setting."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})
+    bound: dict[str, Any] = {"limits": limits, "counts": counts or ConnectionCounts()}
+    return type("GuardedProtocol", (GuardedProtocol,), bound)
+
+
+class _Phase(Enum):
+    """What the client is sending."""
+
+    NOTHING = "nothing"
+    HEAD = "head"
+    BODY = "body"
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection under watch; `limits` is set by `guarded`."""
+    """One connection under watch; `limits` and `counts` are set by `guarded`."""
 
-    limits = ServerLimits()
+    limits: ClassVar[ServerLimits] = ServerLimits()
+    counts: ClassVar[ConnectionCounts] = ConnectionCounts()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._write_deadline: asyncio.TimerHandle | None = None
-        self._header_bytes = 0
-        self._in_header = True
-        self._requests_open = 0
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._phase = _Phase.NOTHING
+        self._admitted = False
+        self._refused = False
+        self._head_bytes = 0
+        self._request_began = 0.0
+        self._drain_began = 0.0
+        self._drain_left = self.limits.answer_ms / 1000
+        # When something of the client is due, in the loop's time; inf where nothing is.
+        self._idle_by = inf
+        self._receive_by = inf
+        self._drain_by = inf
+        self._gone_by = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
 
-    # --- the phases ---------------------------------------------------------------------
+    # --- the connection -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.limits.connections_max:
-            self._answer_and_close(
-                BrokerUnavailable("here", f"{self.limits.connections_max} clients are connected")
-            )
+        limits, counts = self.limits, self.counts
+        if len(self.connections) >= limits.connections_max:
+            counts.cut[Cut.TOO_MANY] += 1
+            self.transport = transport
+            if counts.refusing >= limits.connections_max:
+                # Even to say no has a price: past this many at once it is not said.
+                transport.abort()
+            else:
+                self._write_refusal(TooManyConnections(limits.connections_max))
             return
-        self._watch(self.limits.header_ms, "A request header")
+        self._admitted = True
+        counts.open += 1
+        super().connection_made(transport)
+        self._idle_by = self.loop.time() + limits.header_ms / 1000
+        self._arm(self._idle_by)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = -inf
+        if self._refused:
+            self.counts.refusing -= 1
+        if self._admitted:
+            self.counts.open -= 1
+            super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused:
             return
-        if self._in_header:
-            if self._deadline is None:
-                self._watch(self.limits.header_ms, "A request header")
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if self._in_header and self._header_bytes > self.limits.header_bytes_max:
-            self.transport.close()
-
-    def on_headers_complete(self) -> None:
-        self._in_header = False
-        self._header_bytes = 0
-        self._requests_open += 1
-        self._watch(self.limits.request_ms, "The request")
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_header = True
-        self._unwatch()
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        self._requests_open -= 1
-        if not self._in_header:
-            # Answered before the body had arrived: what is left of it keeps its deadline.
-            self._watch(self.limits.request_ms, "The request")
-        super().on_response_complete()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # We switch to no other protocol: the request has been answered as if it had not asked.
+            self._phase = _Phase.NOTHING
+        except httptools.HttpParserError:
+            self._refuse(InvalidRequest("the request", "it is not valid HTTP/1.1"), Cut.BAD_REQUEST)
+            return
+        if self._receive_by < self._timer_at:
+            self._arm(self._receive_by)
+        if self._phase is _Phase.HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.header_bytes_max:
+                error = TooLarge("the request's head", self._head_bytes, self.limits.header_bytes_max)
+                self._refuse(error, Cut.BAD_REQUEST)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_deadline = self.loop.call_later(self.limits.answer_ms / 1000, self._answer_not_taken)
+        self._drain_began = self.loop.time()
+        self._drain_by = self._drain_began + self._drain_left
+        self._arm(self._drain_by)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._cancel_write_deadline()
+        now = self.loop.time()
+        self._drain_by = inf
+        self._drain_left -= now - self._drain_began
+        if self._phase is _Phase.NOTHING and (self.cycle is None or self.cycle.response_complete):
+            self._expect_next_request(now)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
-        self._cancel_write_deadline()
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._see_off()
 
-    # --- deadlines ----------------------------------------------------------------------
+    # --- the parser's callbacks -----------------------------------------------------------
 
-    def _watch(self, limit_ms: int, what: str) -> None:
-        self._unwatch()
-        self._deadline = self.loop.call_later(limit_ms / 1000, self._too_slow, what, limit_ms)
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._phase = _Phase.HEAD
+        self._head_bytes = 0
+        self._request_began = self.loop.time()
+        self._receive_by = self._request_began + self.limits.header_ms / 1000
+        self._idle_by = inf
 
-    def _unwatch(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._phase = _Phase.BODY
+        self._receive_by = self._request_began + self.limits.request_ms / 1000
 
-    def _cancel_write_deadline(self) -> None:
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._phase = _Phase.NOTHING
+        self._receive_by = inf
+        if self.cycle.response_complete:
+            # It was refused without waiting for its body.
+            self._expect_next_request(self.loop.time())
 
-    def _too_slow(self, what: str, limit_ms: int) -> None:
-        self._deadline = None
+    def on_response_complete(self) -> None:
+        # In place of uvicorn's: it sets a timer for every answer, and closes the connection
+        # on a client that is in the middle of its next request.
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._see_off()
             return
-        answering = self.cycle is not None and self.cycle.response_started
-        if self._in_header and not self._header_bytes:
-            self.transport.close()
-        elif answering and not self.cycle.response_complete:
-            self.transport.abort()
-        else:
-            self._answer_and_close(TooSlow(what, limit_ms))
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._drain_left = self.limits.answer_ms / 1000
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._phase is _Phase.NOTHING and not self.flow.write_paused:
+            self._expect_next_request(self.loop.time())
 
-    def _answer_not_taken(self) -> None:
-        # What is buffered for this client is dropped with the connection.
-        self._write_deadline = None
+    # --- ending a connection ----------------------------------------------------------------
+
+    def _expect_next_request(self, now: float) -> None:
+        self._drain_left = self.limits.answer_ms / 1000
+        self._idle_by = now + self.limits.idle_ms / 1000
+        if self._idle_by < self._timer_at:
+            self._arm(self._idle_by)
+
+    def _see_off(self) -> None:
+        """Have a closing connection end even if the client never takes what is still buffered."""
+        if self.transport.is_closing() and self._gone_by == inf:
+            self._gone_by = self.loop.time() + self.limits.answer_ms / 1000
+            self._arm(self._gone_by)
+
+    def _refuse(self, error: RocketqError, why: Cut) -> None:
+        """End the connection, with an error if one can be written where the answer belongs."""
+        self.counts.cut[why] += 1
+        cycle = self.cycle
+        answering = cycle is not None and not cycle.response_complete
+        if self._phase is _Phase.BODY:
+            in_turn = answering and not cycle.response_started and not self.pipeline
+        else:
+            in_turn = not answering
+        if answering:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if in_turn:
+            self._write_refusal(error)
+        else:
+            self.transport.close()
+            self._see_off()
+
+    def _write_refusal(self, error: RocketqError) -> None:
+        self._refused = True
+        self.counts.refusing += 1
+        self._idle_by = self._receive_by = self._drain_by = inf
+        self.transport.write(_refusal(error))
+        self.transport.write_eof()
+        self._gone_by = self.loop.time() + self.limits.linger_ms / 1000
+        self._arm(self._gone_by)
+
+    def _cut(self, why: Cut) -> None:
+        self.counts.cut[why] += 1
+        self._abort()
+
+    def _abort(self) -> None:
+        """Let go of the connection, and have the system let go of what it still holds for it."""
+        if self.transport.get_write_buffer_size():
+            # Without this the system would go on offering what it has to a client that takes nothing.
+            raw = self.transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
-    def _answer_and_close(self, error: RocketqError) -> None:
-        body = encode(error.document())
-        head = (
-            f"HTTP/1.1 {error.status} {error.code}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
+    # --- the timer ----------------------------------------------------------------------------
+
+    def _arm(self, at: float) -> None:
+        if at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = self.loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        """Do what is due and set the timer for what is next."""
+        self._timer, self._timer_at = None, inf
+        now = self.loop.time()
+        if now >= self._gone_by:
+            self._abort()
+            return
+        if now >= self._drain_by:
+            self._cut(Cut.SLOW_READER)
+            return
+        if now >= self._idle_by:
+            # Whatever is still buffered then was not taken in all that time.
+            self._cut(Cut.SILENT if self.cycle is None else Cut.IDLE)
+            return
+        if now >= self._receive_by:
+            self._receive_by = inf
+            self._receive_is_due(now)
+        next_at = min(self._idle_by, self._receive_by, self._drain_by, self._gone_by)
+        if next_at < inf:
+            self._arm(next_at)
+
+    def _receive_is_due(self, now: float) -> None:
+        limits = self.limits
+        if self.flow.read_paused:
+            self._receive_by = now + limits.request_ms / 1000
+        elif self._phase is _Phase.HEAD:
+            self._refuse(TooSlow("A request header", limits.header_ms), Cut.SLOW_HEADER)
+        else:
+            self._refuse(TooSlow("The request", limits.request_ms), Cut.SLOW_BODY)
+
+
+#: SO_LINGER on, for no time: closing resets the connection.
+_RESET: Final = struct.pack("ii", 1, 0)
+_CLOSE: Final = b"connection: close\r\n\r\n"
+
+
+def _refusal(error: RocketqError) -> bytes:
+    """Return a whole answer that refuses a connection."""
+    status, headers, body = error_answer(error)
+    lines = [name + b": " + value + b"\r\n" for name, value in headers]
+    return b"".join([STATUS_LINE[status], *lines, _CLOSE, body])

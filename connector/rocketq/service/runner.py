@@ -1,13 +1,24 @@
 """Running a service: bind, announce, serve, and stop in good order.
 
+    listen() ──> app.bound(address) ──> the app's startup ──> announce, take connections
+                                                                        │
+    exit code <── the app's shutdown <── calls end <── app.begin_shutdown() <── SIGTERM, SIGINT,
+                                                                        stop(), the parent is gone
+
 When it listens, a service prints one line of JSON on stdout and nothing else ever:
 
     {"service": "broker", "name": "broker-a", "address": "http://127.0.0.1:10911", "pid": 4711}
 
-so whoever started it on port 0 learns where it is; logs go to stderr. SIGTERM and
-SIGINT stop it: the app's `begin_shutdown`, if it has one, releases held calls, no
-new connections are taken, running calls finish, the lifespan ends, exit code 0 (or
-the app's `exit_code`).
+so whoever started it on port 0 learns where it is; logs go to stderr. The hooks are
+attributes of the app, each of which it may leave out:
+
+    bound(address)     before the startup: a broker registers under this address
+    begin_shutdown()   on the loop, before running calls are waited for: it releases held ones
+    exit_code          what the process ends with; 0 without it
+    connection_counts  what the guard counts into, for the app's /metrics
+
+A socket has its address before the app starts, but takes no connection until it has
+started: who calls a broker that recovers a long log is refused at once and can turn elsewhere.
 """
 
 from __future__ import annotations
@@ -16,23 +27,29 @@ import asyncio
 import ipaddress
 import json
 import os
+import resource
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import structlog
 import uvicorn
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.service.guard import ServerLimits, guarded
+from rocketq.service.guard import ConnectionCounts, ServerLimits, guarded
 
-#: How long running requests may take once a stop was asked for.
-GRACE_S: Final = 10
+#: Connections that may wait to be taken.
+BACKLOG: Final = 2_048
+#: As many open files as the system allows, up to this: connections and log files are many.
+OPEN_FILES_MAX: Final = 65_536
 _PARENT_POLL_S: Final = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,8 @@ class Binding:
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise InvalidConfiguration("port", self.port, "must be from 0 to 65535")
         if not self.insecure and not _is_loopback(self.host):
             raise InvalidConfiguration(
                 "host",
@@ -64,18 +83,27 @@ def _is_loopback(host: str) -> bool:
 
 
 def listen(binding: Binding) -> socket.socket:
-    """Return a listening socket; raise InvalidConfiguration if the address cannot be had."""
-    family = socket.AF_INET6 if ":" in binding.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    """Return a socket with its address; raise InvalidConfiguration if that cannot be had.
+
+    It takes connections only once it is served.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            binding.host, binding.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise InvalidConfiguration(
+            "host", binding.host, f"it is not an address of this machine: {error.strerror}"
+        ) from error
+    listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((binding.host, binding.port))
+        listener.bind(where)
     except OSError as error:
         listener.close()
         raise InvalidConfiguration(
             "port", binding.port, f"cannot listen on {binding.host}: {error.strerror}", "Use a free port."
-        ) from None
-    listener.listen(2048)
+        ) from error
     listener.setblocking(False)
     return listener
 
@@ -84,34 +112,6 @@ def address_of(listener: socket.socket) -> str:
     """Return the base URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-class _Server(uvicorn.Server):
-    """uvicorn waits for running requests before it tells the app; held calls must hear of it first."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        begin_shutdown = getattr(self.config.app, "begin_shutdown", None)
-        if begin_shutdown is not None:
-            begin_shutdown()
-        await super().shutdown(sockets)
-
-
-def _server(app: Any, limits: ServerLimits) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        http=guarded(limits),
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=max(1, limits.idle_ms // 1000),
-        timeout_graceful_shutdown=GRACE_S,
-    )
-    return _Server(config)
 
 
 def configure_logging() -> None:
@@ -128,30 +128,75 @@ def configure_logging() -> None:
     )
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server with our protocol, and with the app's hooks called where the header says."""
+
+    def __init__(self, app: Any, limits: ServerLimits, on_listening: Callable[[], None]) -> None:
+        self.counts = _counts_of(app)
+        self.listened = False
+        self._app = app
+        self._on_listening = on_listening
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=guarded(limits, self.counts),
+                interface="asgi3",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_graceful_shutdown=max(1, limits.shutdown_ms // 1000),
+            )
+        )
+
+    def stop(self) -> None:
+        """Ask for a stop in good order; any thread may."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        bound = getattr(self._app, "bound", None)
+        if bound is not None and sockets:
+            bound(address_of(sockets[0]))
+        await super().startup(sockets)
+        if not self.should_exit:
+            self.listened = True
+            self._on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        begin_shutdown = getattr(self._app, "begin_shutdown", None)
+        if begin_shutdown is not None:
+            begin_shutdown()
+        await super().shutdown(sockets)
+
+
+def _counts_of(app: Any) -> ConnectionCounts:
+    found = getattr(app, "connection_counts", None)
+    return found if isinstance(found, ConnectionCounts) else ConnectionCounts()
+
+
 def serve(
     app: Any, *, service: str, name: str, listener: socket.socket, limits: ServerLimits, parent_pid: int = 0
 ) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. `app` may set `app.exit_code`.
 
-    With `parent_pid`, stop as well when that process is no longer the parent.
+    With `parent_pid`, stop as well when that process is gone.
     """
-    server = _server(app, limits)
+    line = {"service": service, "name": name, "address": address_of(listener), "pid": os.getpid()}
+    server = _Server(app, limits, lambda: print(json.dumps(line), flush=True))
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         if parent_pid:
-            _watch_parent(loop, server, parent_pid)
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if server.started:
-            line = {"service": service, "name": name, "address": address_of(listener), "pid": os.getpid()}
-            print(json.dumps(line), flush=True)
-        await serving
+            _watch_parent(asyncio.get_running_loop(), server, parent_pid)
+        await server.serve(sockets=[listener])
 
     def stop(*_: Any) -> None:
-        server.should_exit = True
+        server.stop()
 
+    _raise_open_files_limit()
     # Until uvicorn takes over, and again after a clean stop, when it raises the signal anew: a stop
     # that was asked for is no failure.
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -171,14 +216,37 @@ def _loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-def _watch_parent(loop: asyncio.AbstractEventLoop, server: uvicorn.Server, parent_pid: int) -> None:
+def _raise_open_files_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, server: _Server, parent_pid: int) -> None:
+    # A parent that ends leaves its children to another process; of one that merely
+    # started us, through a wrapper, only its own end can be seen.
+    ours = os.getppid() == parent_pid
+
     def check() -> None:
-        if os.getppid() != parent_pid:
-            server.should_exit = True
-        else:
+        if (os.getppid() == parent_pid) if ours else _exists(parent_pid):
             loop.call_later(_PARENT_POLL_S, check)
+        else:
+            structlog.get_logger("rocketq.service").warning("parent_is_gone", parent_pid=parent_pid)
+            server.stop()
 
     check()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # It is there, and somebody else's.
+        return True
+    return True
 
 
 class ServerThread:
@@ -188,15 +256,30 @@ class ServerThread:
     leaving the block stops it and waits for it.
     """
 
-    def __init__(self, app: Any, *, binding: Binding | None = None) -> None:
-        self._binding = binding or Binding()
-        self._listener = listen(self._binding)
+    def __init__(
+        self, app: Any, *, binding: Binding | None = None, limits: ServerLimits | None = None
+    ) -> None:
+        binding = binding or Binding()
+        self._listener = listen(binding)
         self.address = address_of(self._listener)
         self.app = app
-        self._server = _server(app, self._binding.limits)
+        self._server = _Server(app, limits or binding.limits, self._listening)
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-service", daemon=True)
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        """What the guard of this service has counted."""
+        return self._server.counts
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the service's loop and return its result."""
+
+        async def called() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -208,22 +291,21 @@ class ServerThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join()
 
-    def _run(self) -> None:
-        async def run() -> None:
-            serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
-            while not self._server.started and not serving.done():
-                await asyncio.sleep(0.002)
-            if not self._server.started:
-                self._failure = RuntimeError("the service did not start; its log says why")
-            self._started.set()
-            await serving
+    def _listening(self) -> None:
+        self._started.set()
 
+    def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(run())
+                self._loop = runner.get_loop()
+                runner.run(self._server.serve(sockets=[self._listener]))
         except BaseException as error:  # noqa: BLE001 - handed to the thread that started this one
             self._failure = error
+        finally:
+            if not self._server.listened and self._failure is None:
+                self._failure = RuntimeError("the service did not start; its log says why")
+            self._listener.close()
             self._started.set()
