@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import from_messages
-from rocketq.protocol.slices import iter_frames, open_frames
+from rocketq.protocol.slices import filtered_body, iter_frames, open_frames
 from tests.protocol.strategies import CODECS, batches, messages_frame
 
 
@@ -95,3 +96,53 @@ def test_frames_before_a_corrupt_one_can_still_be_taken_one_by_one() -> None:
     with pytest.raises(CorruptFrame) as raised:
         next(pieces)
     assert raised.value.offset == len(good)
+
+
+@st.composite
+def filtered(draw: st.DrawFn) -> tuple[bytes, dict[int, object]]:
+    """One filtered frame, and its bodies by offset."""
+    batch = draw(batches(max_size=8))
+    at = draw(
+        st.lists(st.integers(0, 2**62), min_size=batch.num_rows, max_size=batch.num_rows, unique=True).map(
+            sorted
+        )
+    )
+    return filtered_frame(batch, at), dict(zip(at, batch.column("body").to_pylist(), strict=True))
+
+
+def filtered_frame(batch: pa.RecordBatch, offsets: list[int], first: int | None = None) -> bytes:
+    parts = encode(
+        kind=FrameKind.FILTERED,
+        topic=b"orders",
+        body=filtered_body(batch, np.array(offsets, dtype=np.int64)),
+        queue_offset=offsets[0] if first is None else first,
+        count=batch.num_rows,
+        log_offset=0,
+        stored_at_us=0,
+        durable_end=0,
+    )
+    return b"".join(bytes(part) for part in parts)
+
+
+@given(filtered(), st.data())
+def test_a_filtered_frame_is_cut_by_the_offset_of_each_message(
+    made: tuple[bytes, dict[int, object]], data: st.DataObject
+) -> None:
+    frame, bodies = made
+    near = st.sampled_from(sorted({max(0, at + step) for at in bodies for step in (-1, 0, 1)}))
+    begin, end = data.draw(near), data.draw(st.none() | near)
+    got = {}
+    for piece in open_frames(frame, begin, end):
+        assert piece.offset == piece.offsets()[0]
+        assert piece.next_offset == piece.offsets()[-1] + 1
+        got |= dict(zip(piece.offsets().tolist(), piece.batch.column("body").to_pylist(), strict=True))
+    assert got == {at: body for at, body in bodies.items() if begin <= at and (end is None or at < end)}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "first"),
+    [([5, 5], 5), ([5, 4], 5), ([5, 6], 4), ([5, -1], 5), ([5, -(2**63)], 5), ([5, 2**63 - 1], 5)],
+)
+def test_filtered_offsets_that_do_not_ascend_are_corrupt(offsets: list[int], first: int) -> None:
+    with pytest.raises(CorruptFrame, match="ascend"):
+        open_frames(filtered_frame(one(count=2), offsets, first), 0)

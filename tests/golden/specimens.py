@@ -1,0 +1,153 @@
+"""What the golden files hold, as values; and how to make the files anew.
+
+    python -m tests.golden.specimens
+
+writes every file of `v1/` from the values below. Run it only when format version 1
+is meant to change, before its first release, or to add a specimen: a file once
+released must decode for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from rocketq import errors
+from rocketq.clock import ManualClock
+from rocketq.protocol.calls import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.frame import FrameKind, encode
+from rocketq.protocol.hashing import hash_column, hash_value
+from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
+from rocketq.protocol.model import Message
+from rocketq.protocol.schema import from_messages
+from rocketq.protocol.slices import filtered_body
+from rocketq_broker.store.consume_queue import units
+from rocketq_broker.store.store import MessageStore, QueueBatch
+from tests.testbed.driver import answer, config
+
+FILES: Final = Path(__file__).parent / "v1"
+
+MESSAGES: Final = (
+    Message(b"plain"),
+    Message(b"", key=b"", tag="", properties={}, born_at_us=0),
+    Message(
+        b"\x00\xff" * 20,
+        key=b"order-17",
+        tag="größer",
+        properties={"region": "eu", "KEYS": "a b"},
+        born_at_us=1_700_000_000_123_456,
+    ),
+)
+CODECS: Final = ("none", "lz4", "zstd")
+
+#: Each frame's fields; the body is what the file of the same name ends with.
+FRAMES: Final[dict[str, dict[str, Any]]] = {
+    "messages": {
+        "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 3, "queue_offset": 41, "count": 3,
+        "log_offset": 8_192, "stored_at_us": 1_700_000_000_654_321, "durable_end": 4_096, "epoch": 2,
+        "has_keys": True,
+    },
+    "messages-zstd": {
+        "kind": FrameKind.MESSAGES, "topic": b"%RETRY%billing", "queue": 0, "queue_offset": 2**40, "count": 3,
+        "log_offset": 2**41, "stored_at_us": 1, "durable_end": 2**41, "has_keys": True,
+    },
+    "state": {
+        "kind": FrameKind.STATE, "topic": b"", "log_offset": 0, "stored_at_us": 5, "durable_end": 0,
+    },
+    "change": {
+        "kind": FrameKind.CHANGE, "topic": b"", "log_offset": 16, "stored_at_us": -1, "durable_end": 8,
+    },
+    "lost": {
+        "kind": FrameKind.LOST, "topic": b"", "log_offset": 64, "stored_at_us": 6, "durable_end": 0,
+    },
+    "filtered": {
+        "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
+        "log_offset": 0, "stored_at_us": 9, "durable_end": 0,
+    },
+}  # fmt: skip
+FILTERED_OFFSETS: Final = (7, 9, 50)
+
+KEYS: Final = (
+    b"", b"\x00", b"a", b"k-1", b"order-17", b"order-0017", "größer".encode(), b"0123456789abcdef",
+    b"9b2c7f1e-6d52-4c35-9e0a-3f7a5b1c2d4e", b"\xff" * 24, bytes(range(100)),
+)  # fmt: skip
+
+ERRORS: Final = (
+    errors.TopicNotFound("orders", "broker-a"),
+    errors.QueueNotFound("orders", 9, 4),
+    errors.OffsetOutOfRange("orders", "broker-a", 1, 5, 10, 20),
+    errors.SystemBusy("256 MiB wait for the disk", 250),
+    errors.InvalidBatch("column 'body' has nulls", hint="Send b'' for an empty message."),
+    errors.TooLarge("the decompressed batch", 70_000_000, 67_108_864),
+    errors.StoreFull("broker-a", 96),
+    errors.CorruptFrame(128, "the magic number is 0x00000000, not 0x01465152"),
+)
+
+UNITS_AT: Final = (4_096, 600)
+TAGS: Final = ("paid", None, "größer", "")
+
+
+def batch() -> pa.RecordBatch:
+    return from_messages(MESSAGES)
+
+
+def body_of(name: str) -> bytes:
+    if name == "filtered":
+        return filtered_body(batch(), np.array(FILTERED_OFFSETS, dtype=np.int64))
+    if name.startswith("messages"):
+        return bytes(encapsulate(batch(), "zstd" if name.endswith("zstd") else None))
+    return json.dumps({"specimen": name}).encode()
+
+
+def frame(name: str, body: bytes) -> bytes:
+    return b"".join(bytes(part) for part in encode(body=body, **FRAMES[name]))
+
+
+def unit_bytes() -> bytes:
+    return units(*UNITS_AT, hash_column(pa.array(TAGS, pa.string()))).tobytes()
+
+
+def fill(store: MessageStore) -> None:
+    """What the golden log tells: a topic, two sends to it, and a group's progress."""
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
+    for queue in (0, 1):
+        [sent] = read_stream(write_stream([batch()]))
+        batches = [QueueBatch(queue, sent.encapsulated, sent.batch)]
+        answer(partial(store.append, "orders", batches))
+    progress = CommitOffsetsRequest((GroupOffset("orders", 0, 2),))
+    answer(partial(store.commit_offsets, "billing", progress))
+
+
+def write() -> None:
+    FILES.mkdir(exist_ok=True)
+    for name in FRAMES:
+        (FILES / f"{name}.frame").write_bytes(frame(name, body_of(name)))
+    for codec in CODECS:
+        stream = write_stream([batch(), batch().slice(1)], None if codec == "none" else codec)
+        (FILES / f"{codec}.stream").write_bytes(stream)
+    hashes = {key.hex(): f"{hash_value(key):#018x}" for key in KEYS}
+    (FILES / "key_hashes.json").write_text(json.dumps(hashes, indent=1) + "\n")
+    documents = [{"status": error.status, "document": error.document()} for error in ERRORS]
+    (FILES / "errors.json").write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
+    (FILES / "units.bin").write_bytes(unit_bytes())
+    with tempfile.TemporaryDirectory() as directory:
+        store = MessageStore(config(Path(directory)), clock=ManualClock())
+        store.start()
+        fill(store)
+        store.close()
+        log = (Path(directory) / "commitlog" / f"{0:020d}").read_bytes()
+    end = 0
+    while end < len(log) and (size := struct.unpack_from("<I", log, end)[0]):
+        end += size
+    (FILES / "commitlog").write_bytes(log[:end])
+
+
+if __name__ == "__main__":
+    write()
