@@ -70,6 +70,8 @@ class KeyIndex:
         self._queues = queues
         self._published = published
         self._lock = threading.Lock()
+        #: Held by whoever builds: one at a time follows the log or writes a file.
+        self._building = threading.RLock()
         self._index: list[IndexFile] = []
         self._recent: list[Entries] = []
         self._recent_entries = 0
@@ -113,6 +115,10 @@ class KeyIndex:
 
     def catch_up(self, bytes_max: int = 64 << 20) -> bool:
         """Index up to `bytes_max` of what is on disk and not indexed; return whether more is left."""
+        with self._building:
+            return self._catch_up(bytes_max)
+
+    def _catch_up(self, bytes_max: int) -> bool:
         end = self._published.durable_end
         begin = max(self.position, self._log.begin)
         stop = min(end, begin + bytes_max)
@@ -136,6 +142,10 @@ class KeyIndex:
 
     def write_file(self) -> None:
         """Put what is in memory into a file, together with the last one if that is small."""
+        with self._building:
+            self._write_file()
+
+    def _write_file(self) -> None:
         if self._stretch.begin == self._stretch.end:
             return
         runs, stretch, replaced = list(self._recent), self._stretch, None
@@ -153,7 +163,7 @@ class KeyIndex:
 
     def forget_below(self, log_begin: int) -> None:
         """Remove the files whose stretch of the log is gone."""
-        with self._lock:
+        with self._building, self._lock:
             gone = [each for each in self._index if each.stretch.end <= log_begin]
             self._index = self._index[len(gone) :]
             if self.position < log_begin:
@@ -196,6 +206,13 @@ class KeyIndex:
 
     def _rebuilt(self, damaged: IndexFile) -> IndexFile:
         """Build a file anew from the log."""
+        with self._building:
+            return self._rebuild(damaged)
+
+    def _rebuild(self, damaged: IndexFile) -> IndexFile:
+        current = next((each for each in self._index if each.path == damaged.path), damaged)
+        if current is not damaged:
+            return current
         begin = max(damaged.stretch.begin, self._log.begin)
         frames = self._log.keyed_frames(begin, damaged.stretch.end)
         runs = [entries_of(frame) for _, frame in frames if frame is not None]

@@ -176,6 +176,14 @@ class MessageStore:
         """Write a snapshot if the log has grown since the last one."""
         self._housekeeping.take_snapshot()
 
+    def catch_up_index(self) -> None:
+        """Index what is on disk and not indexed yet."""
+        self._housekeeping.index()
+
+    def index_notes(self) -> tuple[str, ...]:
+        """Return what was found damaged in the index, and built anew, since the start."""
+        return tuple(self._index.notes)
+
     def retain(self) -> Verdict:
         """Let go what the retention policy condemns."""
         return self._housekeeping.retain()
