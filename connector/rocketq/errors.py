@@ -33,16 +33,15 @@
 An error carries facts, not only a sentence: `facts` are the arguments it was
 made of, `message` says what is wrong and why, `hint` says what to do next.
 Over the wire an error is the JSON document `{"code", "message", "hint",
-"facts"}` with the HTTP status of its class; `from_document` rebuilds the same
+"facts"}` with the HTTP status of its class; `error_documents` rebuilds the same
 class on the other side. The codes are words for RocketMQ's numeric response
 codes (`ResponseCode`, `SendStatus`), because HTTP carries words well.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from rocketq.protocol.filters.pointing import pointed
 from rocketq.protocol.model import MessageQueue
@@ -67,7 +66,9 @@ class RocketqError(Exception):
         return f"{self.message} {self.hint}".strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.hint, self.facts))
+        from rocketq.error_documents import rebuild
+
+        return (rebuild, (type(self), self.message, self.hint, self.facts))
 
     def document(self) -> dict[str, Any]:
         """Return the error as the JSON document that crosses the wire."""
@@ -475,52 +476,3 @@ def _walk(cls: type[RocketqError]) -> list[type[RocketqError]]:
 def by_code() -> dict[str, type[RocketqError]]:
     """Return the class of every code that has one of its own."""
     return {cls.code: cls for cls in _walk(RocketqError) if "code" in cls.__dict__}
-
-
-def _rebuild(cls: type[RocketqError], message: str, hint: str, facts: JsonFacts) -> RocketqError:
-    """Make an error of `cls` from its facts, and with the sender's sentence.
-
-    Facts that `cls` does not know (a newer sender's) are kept aside. If the others do
-    not make one, it is the nearest class above whose errors have no attributes of
-    their own, so that no error is ever half made.
-    """
-    try:
-        error = cls(**_fitting(cls, facts))
-    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError):
-        plain: type[RocketqError] = next(
-            c for c in cls.__mro__ if c is RocketqError or not inspect.get_annotations(c)
-        )
-        error = RocketqError.__new__(plain)
-        RocketqError.__init__(error, message, hint=hint, facts=facts)
-    error.message, error.hint, error.facts = message, hint, dict(facts)
-    return error
-
-
-_FACT_TYPES: Final[Mapping[Any, type]] = {"int": int, "str": str}
-
-
-def _fitting(cls: type[RocketqError], facts: JsonFacts) -> dict[str, Any]:
-    """Return the facts that `cls` is made of; raise TypeError for one of the wrong type."""
-    known = inspect.signature(cls.__init__).parameters
-    fitting = {name: fact for name, fact in facts.items() if name in known}
-    for name, fact in fitting.items():
-        if not isinstance(fact, _FACT_TYPES.get(known[name].annotation, object)):
-            raise TypeError(f"{name} is {fact!r}")
-    return fitting
-
-
-def from_document(document: Any, status: int) -> RocketqError:
-    """Rebuild the error that a server sent; never raises on a strange document."""
-    if not isinstance(document, dict) or not isinstance(document.get("code"), str):
-        return RemoteError(
-            f"The server answered HTTP {status} without an error document.", facts={"status": status}
-        )
-    code: str = document["code"]
-    message, hint, facts = (document.get(name) for name in ("message", "hint", "facts"))
-    facts = facts if isinstance(facts, dict) else {}
-    cls = by_code().get(code)
-    if cls is None:
-        cls, facts = RemoteError, {**facts, "code": code, "status": status}
-    return _rebuild(
-        cls, message if isinstance(message, str) else "", hint if isinstance(hint, str) else "", facts
-    )

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Mapping
@@ -43,7 +44,8 @@ from urllib3.exceptions import (
 )
 
 from rocketq.config import TransportConfig
-from rocketq.errors import Closed, InvalidConfiguration, from_document
+from rocketq.error_documents import from_document
+from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 from rocketq.protocol.model import PULL_BYTES_MAX
 
@@ -99,13 +101,17 @@ class Deadline:
 class _Tracked:
     """Connections that `close` can cut, and whose sends obey the call's timeout."""
 
-    open_connections: weakref.WeakSet[Any]
+    pools: _Pools
 
     def connect(self) -> None:
         cast(Any, super()).connect()
-        self.open_connections.add(self)
+        self.pools.opened(self)
 
     def request(self, *args: Any, **kwargs: Any) -> None:
+        # A call that began just before `close` gets here after it: its connection was opened too
+        # late to be cut, so it must not begin to wait.
+        if self.pools.is_cut:
+            raise ConnectionAbortedError("the transport was closed")
         # urllib3 sets the timeout of a reused socket only before it receives.
         mine = cast(HTTPConnection, self)
         if mine.sock is not None and isinstance(mine.timeout, int | float):
@@ -120,7 +126,9 @@ class _Pools:
         self.pid = os.getpid()
         self.pool_size = pool_size
         self.by_address: dict[str, HTTPConnectionPool] = {}
-        self.open_connections: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
+        self.is_cut = False
+        self._lock = threading.Lock()
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def pool(self, address: str) -> HTTPConnectionPool:
         found = self.by_address.get(address)
@@ -139,19 +147,27 @@ class _Pools:
             )
         secure = url.scheme == "https"
         base: type[HTTPConnection] = HTTPSConnection if secure else HTTPConnection
-        connection = type("_Connection", (_Tracked, base), {"open_connections": self.open_connections})
+        connection = type("_Connection", (_Tracked, base), {"pools": self})
         pool_class = HTTPSConnectionPool if secure else HTTPConnectionPool
         pool = pool_class(url.host, url.port, maxsize=self.pool_size, retries=False)
         pool.ConnectionCls = connection
         return pool
 
+    def opened(self, connection: Any) -> None:
+        with self._lock:
+            self._connections.add(connection)
+
     def cut(self) -> None:
         """End every connection, also those a thread is waiting on."""
+        self.is_cut = True
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            sock = connection.sock
+            if sock is not None:
+                _shut(sock)
         for pool in list(self.by_address.values()):
             pool.close()
-        for connection in list(self.open_connections):
-            if connection.sock is not None:
-                _shut(connection.sock)
 
 
 _ADDRESS_HINT: Final = "An address looks like http://127.0.0.1:9876."

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.errors import from_document
+from rocketq.error_documents import from_document
 from rocketq.protocol.frame import scan
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.ipc import read_stream

@@ -29,7 +29,8 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from rocketq.errors import InvalidRequest, RocketqError, from_document
+from rocketq.error_documents import from_document
+from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.protocol.calls import CommitOffsetsRequest, GroupOffset, decode, encode
 from rocketq.protocol.frame import FrameKind, peek, scan
 from rocketq.protocol.frame import encode as encode_frame

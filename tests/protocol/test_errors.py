@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq import errors
+from rocketq.error_documents import from_document
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,
@@ -22,7 +23,6 @@ from rocketq.errors import (
     RemoteError,
     RocketqError,
     SystemBusy,
-    from_document,
 )
 from rocketq.protocol.calls import decode, encode
 
