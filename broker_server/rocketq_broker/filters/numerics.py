@@ -59,8 +59,8 @@ def parse_numbers(texts: pa.StringArray) -> Numbers:
     if doubles is None:
         texts = pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, _NO_TEXT)
         doubles = pc.cast(_unsigned(texts), pa.float64())
-    largest = pc.max(pc.abs(doubles)).as_py()
-    if largest is None or largest < _EXACT_MAX:
+    ends = pc.min_max(doubles).as_py()
+    if ends["min"] is None or -_EXACT_MAX < ends["min"] <= ends["max"] < _EXACT_MAX:
         return Numbers(doubles, None)
     whole = pc.if_else(pc.match_substring_regex(texts, _INTEGER), texts, _NO_TEXT)
     return Numbers(doubles, pc.cast(_unsigned(whole), pa.int64()))
