@@ -87,10 +87,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = create_app(config)
     # A fault ends the process the way an operator would: in good order, only with another exit code.
     app.listens_on(address_of(listener), stop=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    code = serve(
-        app, service="broker", name=config.name, listener=listener, limits=limits,
-        parent_pid=arguments.parent_pid,
-    )  # fmt: skip
+    try:
+        code = serve(
+            app,
+            service="broker",
+            name=config.name,
+            listener=listener,
+            limits=limits,
+            parent_pid=arguments.parent_pid,
+        )
+    except SystemExit:
+        # uvicorn's way to end when an app could not start.
+        code = 1
     if app.broker.failure is not None:
         print(f"rocketq_broker: {app.broker.failure}", file=sys.stderr)
     return code
