@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketq import Client, Message, MessageQueue, NameServersUnreachable, SendFailed, SendStatus
+from rocketq import (
+    Client,
+    Message,
+    MessageQueue,
+    NameServersUnreachable,
+    NoPermission,
+    SendFailed,
+    SendStatus,
+    TopicNotFound,
+)
 from rocketq.local import LocalCluster
 
 
@@ -117,3 +126,16 @@ def test_a_consumer_goes_on_when_its_broker_comes_back(own_cluster: LocalCluster
             own_cluster.restart("broker-a")
             producer.send("t", b"3", queue=first)
             assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"3"]
+
+
+def test_a_deleted_topic_stays_deleted_where_brokers_do_not_create_topics() -> None:
+    arguments = ["--no-auto-create-topics"]
+    with LocalCluster(brokers=1, broker_arguments=arguments) as cluster, Client(cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        with mq.producer() as producer:
+            producer.send("t", b"x")
+            with Client(cluster.nameservers) as other:
+                other.delete_topic("t")
+            with pytest.raises((TopicNotFound, NoPermission)):
+                producer.send("t", b"y")
+        assert mq.topics() == []

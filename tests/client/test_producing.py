@@ -271,13 +271,3 @@ def test_a_closed_producer_refuses(mq: Client, topic: str) -> None:
     producer.close()
     with pytest.raises(Closed):
         producer.submit(topic, b"x")
-
-
-def test_a_deleted_topic_is_not_sent_to_by_a_producer_that_remembers_it(mq: Client, topic: str) -> None:
-    mq.create_topic(topic, queues=1)
-    with mq.producer(auto_create_topics=False) as producer:
-        producer.send(topic, b"x")
-        with Client(mq.nameservers) as other:
-            other.delete_topic(topic)
-        with pytest.raises(RouteNotFound):
-            producer.send(topic, b"y")

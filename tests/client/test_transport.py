@@ -218,6 +218,15 @@ def test_close_cuts_a_held_call_at_once(transport: Transport) -> None:
         transport.call("GET", address, "/")
 
 
+def test_a_call_that_connects_while_the_transport_closes_is_not_held(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Closing comes after the last look at whether it is closed, before the connection can be cut.
+    monkeypatch.setattr(transport._pools, "opened", lambda _: transport.close())
+    with raw_server(lambda connection: connection.recv(1 << 16)) as address, pytest.raises(Closed):
+        transport.call("GET", address, "/", hold_ms=600_000)
+
+
 def test_a_forked_child_makes_its_own_connections_and_leaves_the_parents_alone(transport: Transport) -> None:
     connections: list[socket.socket] = []
 
