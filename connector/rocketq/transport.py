@@ -106,12 +106,16 @@ class _Tracked:
     def connect(self) -> None:
         cast(Any, super()).connect()
         self.pools.opened(self)
+        self._refuse_if_cut()
 
-    def request(self, *args: Any, **kwargs: Any) -> None:
-        # A call that began just before `close` gets here after it: its connection was opened too
-        # late to be cut, so it must not begin to wait.
+    def _refuse_if_cut(self) -> None:
+        # A call may begin just before `close` and get here after it: its connection was opened,
+        # or taken from the pool, too late to be cut, so it must not begin to wait.
         if self.pools.is_cut:
             raise ConnectionAbortedError("the transport was closed")
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_if_cut()
         # urllib3 sets the timeout of a reused socket only before it receives.
         mine = cast(HTTPConnection, self)
         if mine.sock is not None and isinstance(mine.timeout, int | float):
