@@ -113,6 +113,8 @@ class Delivery:
         self._transport, self._routes, self._topics = transport, routes, topics
         self._config, self._clock, self._fault = config, clock, fault
         self._closing = closing
+        #: The write queues of the last route seen of each topic: many sends share a route.
+        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -123,6 +125,12 @@ class Delivery:
         Raises RouteNotFound, NoPermission when nothing is writable, NameServersUnreachable.
         """
         return self._writable(self._route(topic))
+
+    def _queues_of(self, route: TopicRoute) -> list[MessageQueue]:
+        known = self._queues.get(route.topic)
+        if known is None or known[0] is not route:
+            known = self._queues[route.topic] = (route, route.write_queues())
+        return known[1]
 
     def send(
         self,
@@ -164,7 +172,7 @@ class Delivery:
     def _attempt(
         self, parcel: Parcel, route: TopicRoute, stream: object, left_ms: int, final: bool
     ) -> SendAnswer:
-        others = any(queue.broker != parcel.broker for queue in route.write_queues())
+        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
         broker = master_of(route, parcel.broker, self._transport)
         begun_ms = self.now_ms()
         answer = broker.send(
@@ -192,7 +200,7 @@ class Delivery:
         if decision is Verdict.NEW_ROUTE:
             return 0
         route = self._routes.cached(parcel.topic)
-        fresh = route is not None and any(q.broker not in failed for q in route.write_queues())
+        fresh = route is not None and any(q.broker not in failed for q in self._queues_of(route))
         if decision is Verdict.ELSEWHERE and fresh:
             return 0
         return max(BACKOFF_MS, error.retry_after_ms) if isinstance(error, SystemBusy) else BACKOFF_MS
@@ -211,7 +219,7 @@ class Delivery:
         return self._routes.route(topic)
 
     def _writable(self, route: TopicRoute) -> list[MessageQueue]:
-        queues = route.write_queues()
+        queues = self._queues_of(route)
         if not queues:
             self._routes.invalidate(route.topic)
             raise NoPermission("sending", f"topic {route.topic}: it has no writable queue on a live master")
