@@ -109,9 +109,9 @@ class Fetching:
         for broker, queues in by_broker.items():
             try:
                 self._begin_with(route, broker, queues)
-            except (ClientError, OffsetOutOfRange) as error:
-                if isinstance(error, Closed | OffsetOutOfRange):
-                    raise
+            except (Closed, OffsetOutOfRange):
+                raise
+            except RocketqError as error:
                 log.warning("Cannot begin with %s on %s yet: %s", route.topic, broker, error)
                 failed.append(error)
         return failed
@@ -314,6 +314,10 @@ class Fetching:
                 work()
             except Closed:
                 return
+            except OffsetOutOfRange as error:
+                # Where to begin was not to be guessed, and is not known: only poll can say so.
+                self._end_with(error)
+                return
             except RocketqError as error:
                 self._tell(name, error)
                 if isinstance(error, BrokerUnreachable):
@@ -322,10 +326,13 @@ class Fetching:
             except Exception as error:
                 # A defect. A thread that just ended would look like a topic without news.
                 log.exception("The thread %s failed in an unforeseen way", " ".join(name))
-                with self.changed:
-                    self.defect = error
-                    self.changed.notify_all()
+                self._end_with(error)
                 return
+
+    def _end_with(self, error: Exception) -> None:
+        with self.changed:
+            self.defect = error
+            self.changed.notify_all()
 
     def _tell(self, name: tuple[str, ...], error: RocketqError) -> None:
         """Log trouble when it begins, not at each new try."""

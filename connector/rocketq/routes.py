@@ -42,6 +42,8 @@ log = logging.getLogger("rocketq.routes")
 
 DEFAULT_NAMESERVER: Final = "http://127.0.0.1:9876"
 REFRESH_MS: Final = 30_000
+#: How long a NameServer may take to renew a route while the cached one could serve.
+RENEWAL_TIMEOUT_MS: Final = 1_000
 #: After no NameServer answered, cached routes serve this long before the next try.
 UNREACHABLE_PAUSE_MS: Final = 2_000
 
@@ -199,7 +201,8 @@ class RouteCache:
 
     def _renewed(self, topic: str, cached: _Cached | None) -> TopicRoute:
         try:
-            route, _ = self._asked(topic, None, "", 0)
+            timeout_ms = None if cached is None else RENEWAL_TIMEOUT_MS
+            route, _ = self._asked(topic, None, "", 0, timeout_ms)
         except NameServersUnreachable as error:
             if cached is None:
                 raise
@@ -214,7 +217,7 @@ class RouteCache:
         return cached.route
 
     def _asked(
-        self, topic: str, since: int | None, source: str, wait_ms: int
+        self, topic: str, since: int | None, source: str, wait_ms: int, timeout_ms: int | None = None
     ) -> tuple[TopicRoute | None, str]:
         """Ask for a route; `since` goes only to the NameServer it came from, or when it is 0."""
         if not is_legal_name(topic):
@@ -227,7 +230,7 @@ class RouteCache:
             except RouteNotFound:
                 return None
 
-        route, answered = self._ask(ask)
+        route, answered = self._ask(ask, timeout_ms)
         if route is not None:
             self._keep(topic, route, answered)
         return route, answered
@@ -236,7 +239,7 @@ class RouteCache:
         with self._lock:
             self._cached[topic] = _Cached(route, source, self._clock.monotonic_ms())
 
-    def _ask(self, question: Callable[[NameServerApi], T]) -> tuple[T, str]:
+    def _ask(self, question: Callable[[NameServerApi], T], timeout_ms: int | None = None) -> tuple[T, str]:
         """Put a question to the current NameServer, else to the others; return the answer and who gave it."""
         tried: dict[str, str] = {}
         first = self._current
@@ -244,7 +247,7 @@ class RouteCache:
             index = (first + step) % len(self.nameservers)
             address = self.nameservers[index]
             try:
-                answer = question(NameServerApi(self._transport, address))
+                answer = question(NameServerApi(self._transport, address, timeout_ms=timeout_ms))
             except NameServersUnreachable as error:
                 tried |= error.facts["tried"]
                 continue

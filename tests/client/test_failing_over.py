@@ -128,6 +128,21 @@ def test_a_consumer_goes_on_when_its_broker_comes_back(own_cluster: LocalCluster
             assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"3"]
 
 
+def test_a_consumer_begins_with_the_brokers_that_are_up_and_adds_the_others_later(
+    own_cluster: LocalCluster,
+) -> None:
+    with Client(own_cluster.nameservers) as mq:
+        mq.create_topic("t", queues=1)
+        with mq.producer(timeout_ms=30_000) as producer:
+            producer.send("t", b"a", queue=MessageQueue("t", "broker-a", 0))
+            producer.send("t", b"b", queue=MessageQueue("t", "broker-b", 0))
+        own_cluster.kill("broker-a")
+        with mq.consumer("t", start="earliest") as consumer:
+            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"b"]
+            own_cluster.restart("broker-a")
+            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"a"]
+
+
 def test_a_deleted_topic_stays_deleted_where_brokers_do_not_create_topics() -> None:
     arguments = ["--no-auto-create-topics"]
     with LocalCluster(brokers=1, broker_arguments=arguments) as cluster, Client(cluster.nameservers) as mq:
