@@ -251,7 +251,7 @@ def entries_of(frame: Frame) -> Entries:
     rows: list[npt.NDArray[np.int64]] = []
     keys = batch.column("key")
     if keys.null_count < len(keys):
-        present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        present = _numbers(pc.indices_nonzero(keys.is_valid()))
         hashes.append(key_hashes(frame.topic, keys)[present])
         rows.append(present)
     more, parents = _further_keys(batch)
@@ -270,13 +270,17 @@ def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64
     """Return the keys in the property KEYS and the row that each is of."""
     properties = batch.column("properties")
     if properties.null_count == len(properties):
-        return pa.array([], pa.string()), np.empty(0, dtype=np.int64)
+        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     joined = pc.map_lookup(properties, pa.scalar(KEYS_PROPERTY), "first")
     if joined.null_count == len(joined):
-        return pa.array([], pa.string()), np.empty(0, dtype=np.int64)
+        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     lists = pc.utf8_split_whitespace(joined)
-    parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    return pc.list_flatten(lists), parents.astype(np.int64)
+    return pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return 64-bit numbers without nulls; `to_numpy` would load pandas into the broker."""
+    return np.frombuffer(column.buffers()[1], dtype=np.int64, count=len(column), offset=8 * column.offset)
 
 
 def _keys(message: pa.RecordBatch) -> Iterable[bytes]:

@@ -1,0 +1,1 @@
+"""Measurements of rocketq against ceilings measured in the same run; `docs/benchmarks.md` has results."""

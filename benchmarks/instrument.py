@@ -1,0 +1,161 @@
+"""The instrument: what every benchmark shares.
+
+A benchmark compares something of ours with a *ceiling*, the least that anything
+which keeps the same promise would have to do. Both are measured in the same run,
+turn by turn, so that what else happens on the machine falls on both. Each side's
+number is the median of its turns; the result that is meant to travel is the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+PACKAGES: Final = (
+    "rocketq",
+    "pyarrow",
+    "numpy",
+    "pyspark",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "google-crc32c",
+)
+#: Of each result, what is printed in a column and in which unit.
+RATE_UNITS: Final = {"bytes": ("MB/s", 1e6), "rows": ("M rows/s", 1e6), "seconds": ("ms", 1e-3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line: how long one turn lasts, how many turns, and where the result goes."""
+
+    seconds: float
+    turns: int
+    json_path: Path | None
+    seed: int
+
+
+@dataclass(slots=True)
+class Contestant:
+    """One side: a name, and what one turn of it measures, in units a second."""
+
+    name: str
+    turn: Callable[[], float]
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates)
+
+
+def options(name: str, about: str, seconds: float, turns: int = 5) -> Options:
+    """Read the command line of a benchmark."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
+    parser.add_argument("--json", type=Path, help="write the result here, as JSON")
+    parser.add_argument("--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})")
+    parser.add_argument("--turns", type=int, default=turns, help=f"of each contestant (default {turns})")
+    parser.add_argument("--seed", type=int, default=20_240_229, help="of the data")
+    given = parser.parse_args()
+    return Options(given.seconds, max(1, given.turns), given.json, given.seed)
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers depend on: the machine, the versions, and how busy it was."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+            "system": platform.platform(),
+            "load_average": [round(load, 2) for load in os.getloadavg()],
+        },
+        "python": platform.python_version(),
+        "versions": versions,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def alternate(contestants: Sequence[Contestant], turns: int) -> None:
+    """Give each contestant its turns, in changing order, so that none always follows the same one."""
+    for turn in range(turns):
+        for contestant in contestants if turn % 2 == 0 else list(reversed(contestants)):
+            rate = contestant.turn()
+            contestant.rates.append(rate)
+            say(f"  turn {turn + 1}/{turns}  {contestant.name:<34} {rate:,.3f}")
+
+
+def compare(ours: Contestant, ceiling: Contestant, unit: str, target: float | None) -> dict[str, Any]:
+    """Return the comparison as a document, and print it."""
+    name, scale = RATE_UNITS[unit]
+    ratio = ours.median / ceiling.median
+    goal = "" if target is None else f"   target >= {target:.0%}  {'met' if ratio >= target else 'MISSED'}"
+    for each in (ours, ceiling):
+        spread = f"({min(each.rates) / scale:,.2f} to {max(each.rates) / scale:,.2f})"
+        say(f"{each.name:<36} {each.median / scale:>10,.2f} {name}  {spread}")
+    say(f"{'ratio':<36} {ratio:>10.1%}{goal}")
+    return {
+        "unit": f"{unit}/s",
+        "ours": {"name": ours.name, "median": ours.median, "turns": ours.rates},
+        "ceiling": {"name": ceiling.name, "median": ceiling.median, "turns": ceiling.rates},
+        "ratio": round(ratio, 4),
+        "target": target,
+    }
+
+
+def report(name: str, chosen: Options, results: dict[str, Any]) -> None:
+    """Write the whole result where `--json` asks for it."""
+    document = {
+        "benchmark": name,
+        "command": " ".join(["python -m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "seconds": chosen.seconds,
+        "turns": chosen.turns,
+        "seed": chosen.seed,
+        "environment": environment(),
+        "results": results,
+    }
+    if chosen.json_path is not None:
+        chosen.json_path.parent.mkdir(parents=True, exist_ok=True)
+        chosen.json_path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def introduce(name: str) -> None:
+    """Print what is measured, and on what."""
+    about = environment()
+    machine = about["machine"]
+    say(f"== {name}")
+    say(
+        f"   {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{machine['system']}, load {machine['load_average'][0]}"
+    )
+    say(
+        f"   Python {about['python']}, "
+        + ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+    )
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
