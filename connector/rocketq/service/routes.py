@@ -37,18 +37,19 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The permission that a route needs, and on what."""
+    """The permission that a route needs, and on what; any of `alternatives` will do as well."""
 
     permission: Permission
     resource: Resource
+    alternatives: tuple[Permission, ...] = ()
 
 
-def declare(permission: Permission, resource: Resource) -> Callable[[F], F]:
+def declare(permission: Permission, resource: Resource, *alternatives: Permission) -> Callable[[F], F]:
     """Mark a handler with the rule of its route."""
 
     def mark(handler: F) -> F:
         # A bound method has no attributes of its own; its function has.
-        setattr(getattr(handler, "__func__", handler), _RULE, Rule(permission, resource))
+        setattr(getattr(handler, "__func__", handler), _RULE, Rule(permission, resource, alternatives))
         return handler
 
     return mark

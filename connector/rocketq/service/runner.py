@@ -201,11 +201,13 @@ def serve(
     # that was asked for is no failure.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(run())
-    if not server.started:
-        return 1
-    return int(getattr(app, "exit_code", 0))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run())
+    except SystemExit:
+        # uvicorn's way to say that the app did not start; the app or its log knows why.
+        return int(getattr(app, "exit_code", 0)) or 1
+    return int(getattr(app, "exit_code", 0)) if server.started else 1
 
 
 def _loop_factory() -> Any:
@@ -302,10 +304,10 @@ class ServerThread:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 self._loop = runner.get_loop()
                 runner.run(self._server.serve(sockets=[self._listener]))
+        except SystemExit:
+            self._failure = RuntimeError("the service did not start; its log says why")
         except BaseException as error:  # noqa: BLE001 - handed to the thread that started this one
             self._failure = error
         finally:
-            if not self._server.listened and self._failure is None:
-                self._failure = RuntimeError("the service did not start; its log says why")
             self._listener.close()
             self._started.set()

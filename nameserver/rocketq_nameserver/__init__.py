@@ -1,0 +1,1 @@
+"""The NameServer: which topics there are, on which brokers, at which addresses."""

@@ -1,0 +1,238 @@
+"""The NameServer's HTTP side: docs/protocol.md, "NameServer", as FastAPI routes that only translate.
+
+Bodies are read within a limit and decoded by msgspec, not by FastAPI: a full registration
+may carry ten thousand topics. FastAPI routes, checks the query, and writes `/docs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry
+
+from rocketq.clock import Clock
+from rocketq.errors import InvalidName, InvalidRequest, RouteNotFound
+from rocketq.protocol.calls import WAIT_MS_MAX, decode
+from rocketq.protocol.model import is_legal_name
+from rocketq.protocol.route import (
+    ClusterView,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    RegisterAnswer,
+    RegisterRequest,
+    TopicList,
+    TopicRoute,
+    UnregisterRequest,
+    WritePermissionAnswer,
+    WritePermissionRequest,
+)
+from rocketq.service.answers import ErrorBoundary, Receive, Send, install_error_answers, read_body
+from rocketq.service.documentation import REQUEST_BODY, add_documentation
+from rocketq.service.guard import ConnectionCounts
+from rocketq.service.operations import add_operations, json_response
+from rocketq.service.parameters import known_parameters_only
+from rocketq.service.routes import Permission, Resource, declare
+from rocketq_nameserver.config import MIB, NameServerConfig
+from rocketq_nameserver.measurements import NameServerCollector
+from rocketq_nameserver.nameserver import NameServer
+from rocketq_nameserver.watch import TOPIC_LIST
+
+BODY_BYTES_MAX: Final = 1 * MIB
+
+T = TypeVar("T")
+Since = Annotated[int | None, Query(ge=0, lt=1 << 63, description="the version that is known")]
+WaitMs = Annotated[int, Query(ge=0, lt=1 << 63, description="how long to hold the call while it is `since`")]
+
+
+@dataclass(frozen=True, slots=True)
+class KvValue:
+    """One value of the key-value configuration."""
+
+    value: str
+
+
+class NameServerApp:
+    """The ASGI callable; its attributes are the hooks of `rocketq.service.runner`."""
+
+    exit_code = 0
+
+    def __init__(self, config: NameServerConfig, clock: Clock | None = None) -> None:
+        self.nameserver = NameServer(config, clock)
+        self.connection_counts = ConnectionCounts()
+        self.api = _api(self.nameserver, self.connection_counts)
+        self._whole = ErrorBoundary(self.api)
+
+    def bound(self, address: str) -> None:
+        self.nameserver.listens_on(address)
+
+    def begin_shutdown(self) -> None:
+        self.nameserver.begin_shutdown()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._whole(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await receive()
+            self.nameserver.start()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            self.nameserver.stop()
+            await send({"type": "lifespan.shutdown.complete"})
+
+
+def create_app(config: NameServerConfig, clock: Clock | None = None) -> NameServerApp:
+    """Return the app of one NameServer; raise InvalidConfiguration if its data cannot be read."""
+    return NameServerApp(config, clock)
+
+
+def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
+    app = FastAPI(
+        title="rocketq NameServer",
+        version=version("rocketq"),
+        description="Which topics there are, on which brokers, at which addresses.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(known_parameters_only)],
+    )
+    install_error_answers(app)
+    _install_brokers(app, nameserver)
+    _install_routes(app, nameserver)
+    _install_kv(app, nameserver)
+    registry = CollectorRegistry()
+    registry.register(NameServerCollector(nameserver))
+    add_operations(app, "nameserver", nameserver.problems, registry, connections)
+    add_documentation(app)
+    return app
+
+
+def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
+    limit = nameserver.config.registration_bytes_max
+
+    @app.post("/v1/brokers/register", response_model=RegisterAnswer, openapi_extra=_takes(RegisterRequest))
+    @declare(Permission.REPLICATE, Resource.CLUSTER)
+    async def register(request: Request) -> Response:
+        """A broker's full registration; it is also its heartbeat."""
+        return json_response(nameserver.register(await _body(request, RegisterRequest, limit)))
+
+    @app.post("/v1/brokers/heartbeat", response_model=HeartbeatAnswer, openapi_extra=_takes(HeartbeatRequest))
+    @declare(Permission.REPLICATE, Resource.CLUSTER)
+    async def heartbeat(request: Request) -> Response:
+        """Renews the lease if the topics are unchanged; `registered` false asks for a full registration."""
+        return json_response(nameserver.heartbeat(await _body(request, HeartbeatRequest)))
+
+    @app.post(
+        "/v1/brokers/unregister", response_model=dict[str, str], openapi_extra=_takes(UnregisterRequest)
+    )
+    @declare(Permission.REPLICATE, Resource.CLUSTER)
+    async def unregister(request: Request) -> Response:
+        """A broker that goes away in good order."""
+        nameserver.unregister(await _body(request, UnregisterRequest))
+        return json_response({})
+
+    @app.put(
+        "/v1/brokers/{broker}/write-permission",
+        response_model=WritePermissionAnswer,
+        openapi_extra=_takes(WritePermissionRequest),
+    )
+    @declare(Permission.ADMIN, Resource.CLUSTER)
+    async def write_permission(broker: str, request: Request) -> Response:
+        """Wipe or restore the write permission of a broker group's topics, on this NameServer only."""
+        writable = (await _body(request, WritePermissionRequest)).writable
+        _check_name("broker", broker)
+        return json_response(WritePermissionAnswer(nameserver.set_write_permission(broker, writable)))
+
+    @app.get("/v1/cluster", response_model=ClusterView)
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
+    async def cluster() -> Response:
+        """Who is alive, as this NameServer sees it."""
+        return json_response(nameserver.cluster())
+
+
+def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
+    table, waiting = nameserver.table, nameserver.waiting
+
+    @app.get("/v1/routes/{topic}", response_model=TopicRoute)
+    @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE)
+    async def route(topic: str, request: Request, since: Since = None, wait_ms: WaitMs = 0) -> Response:
+        """The route of a topic; with `since`, once its version is another one (0: once there is one)."""
+        _check_name("topic", topic)
+        held_ms = _held_ms(since, wait_ms)
+        if held_ms:
+            await waiting.until(lambda: table.version(topic) != since, topic, held_ms, request.receive)
+        found = table.route(topic)
+        if found is None:
+            raise RouteNotFound(topic)
+        return json_response(found)
+
+    @app.get("/v1/topics", response_model=TopicList)
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE)
+    async def topics(request: Request, since: Since = None, wait_ms: WaitMs = 0) -> Response:
+        """All topics; with `since`, once the version of the list is another one."""
+        held_ms = _held_ms(since, wait_ms)
+        if held_ms:
+            await waiting.until(lambda: table.list_version != since, TOPIC_LIST, held_ms, request.receive)
+        return json_response(table.topics())
+
+
+def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
+    kv = nameserver.kv
+    #: A change is written to disk on a thread; one after the other.
+    changing = asyncio.Lock()
+
+    @app.get("/v1/kv/{namespace}", response_model=dict[str, str])
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
+    async def kv_namespace(namespace: str) -> Response:
+        """All keys and values of a namespace."""
+        return json_response(kv.namespace(namespace))
+
+    @app.get("/v1/kv/{namespace}/{key}", response_model=KvValue)
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
+    async def kv_get(namespace: str, key: str) -> Response:
+        """One value of the key-value configuration."""
+        return json_response(KvValue(kv.get(namespace, key)))
+
+    @app.put("/v1/kv/{namespace}/{key}", response_model=KvValue, openapi_extra=_takes(KvValue))
+    @declare(Permission.ADMIN, Resource.CLUSTER)
+    async def kv_put(namespace: str, key: str, request: Request) -> Response:
+        """Set one value; on disk before it is acknowledged, if there is a data directory."""
+        given = await _body(request, KvValue)
+        async with changing:
+            await asyncio.to_thread(kv.put, namespace, key, given.value)
+        return json_response(given)
+
+    @app.delete("/v1/kv/{namespace}/{key}", response_model=dict[str, str])
+    @declare(Permission.ADMIN, Resource.CLUSTER)
+    async def kv_delete(namespace: str, key: str) -> Response:
+        """Remove one value."""
+        async with changing:
+            await asyncio.to_thread(kv.delete, namespace, key)
+        return json_response({})
+
+
+async def _body(request: Request, kind: type[T], limit: int = BODY_BYTES_MAX) -> T:
+    chunks = await read_body(request.scope, request.receive, limit)
+    return decode(chunks[0] if len(chunks) == 1 else b"".join(chunks), kind)
+
+
+def _held_ms(since: int | None, wait_ms: int) -> int:
+    """Return how long to hold a call; raise InvalidRequest for a wait that waits for nothing."""
+    if wait_ms and since is None:
+        raise InvalidRequest(
+            "parameter wait_ms", "it needs `since`",
+            hint="Say since which version to wait for a change; 0 waits for a topic that does not exist.",
+        )  # fmt: skip
+    return min(wait_ms, WAIT_MS_MAX)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not is_legal_name(name):
+        raise InvalidName(kind, name)
+
+
+def _takes(kind: type) -> dict[str, Any]:
+    return {REQUEST_BODY: kind}

@@ -1,0 +1,70 @@
+"""What a broker's registration must satisfy before the route table takes it.
+
+A NameServer hands what it is told to every client, so nothing that a client could
+not use, or could be led astray by, gets in: illegal names, an address that is
+no HTTP base URL, queue counts beyond the limit, one topic twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from rocketq.errors import InvalidName, InvalidRequest
+from rocketq.protocol.model import QUEUE_COUNT_MAX, Perm, TopicConfig, is_legal_name
+from rocketq.protocol.route import BrokerIdentity, RegisterRequest
+
+LEASE_MS_MAX: Final = 3_600_000
+ADDRESS_CHARACTERS_MAX: Final = 512
+#: Topics that one broker may register; each costs this process some 500 bytes.
+TOPICS_MAX: Final = 200_000
+
+
+def check_registration(request: RegisterRequest) -> None:
+    """Raise InvalidName or InvalidRequest for a registration that must not be taken."""
+    check_identity(request.identity)
+    if not 1 <= request.lease_ms <= LEASE_MS_MAX:
+        raise InvalidRequest("lease_ms", f"{request.lease_ms} is not from 1 to {LEASE_MS_MAX}")
+    if request.ha_address:
+        _check_address("ha_address", request.ha_address)
+    if len(request.topics) > TOPICS_MAX:
+        raise InvalidRequest("topics", f"there are {len(request.topics)}; the limit is {TOPICS_MAX}")
+    for topic in request.topics:
+        _check_topic(topic)
+    if len({topic.name for topic in request.topics}) < len(request.topics):
+        raise InvalidRequest("topics", "one of them is given twice")
+
+
+def check_identity(identity: BrokerIdentity) -> None:
+    """Raise InvalidName or InvalidRequest for an identity that no broker can have."""
+    for kind, name in (("cluster", identity.cluster), ("broker", identity.broker)):
+        if not is_legal_name(name):
+            raise InvalidName(kind, name)
+    if identity.broker_id < 0:
+        raise InvalidRequest("identity.broker_id", f"{identity.broker_id} is below 0")
+    _check_address("identity.address", identity.address)
+
+
+def _check_topic(topic: TopicConfig) -> None:
+    if not is_legal_name(topic.name):
+        raise InvalidName("topic", topic.name)
+    if not (0 <= topic.read_queues <= QUEUE_COUNT_MAX and 0 <= topic.write_queues <= QUEUE_COUNT_MAX):
+        raise InvalidRequest(
+            f"topic {topic.name}",
+            f"{topic.read_queues} read, {topic.write_queues} write queues: not from 0 to {QUEUE_COUNT_MAX}",
+        )
+    if not 0 <= topic.perm <= Perm.READ_WRITE or topic.perm & 1:
+        raise InvalidRequest(f"topic {topic.name}", f"{topic.perm} is no permission: it is 0, 2, 4 or 6")
+
+
+def _check_address(where: str, address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and not (parts.path or parts.query or parts.fragment or parts.username)
+    except ValueError:
+        usable = False
+    if not usable or len(address) > ADDRESS_CHARACTERS_MAX or not address.isprintable() or " " in address:
+        raise InvalidRequest(
+            where, f"{address[:80]!r} is not an HTTP base URL", hint="Write it as http://HOST:PORT."
+        )

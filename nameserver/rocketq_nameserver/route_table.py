@@ -1,0 +1,402 @@
+"""The route table: RocketMQ's tables and rules (RouteInfoManager), as a plain value that is told the time.
+
+    topic    ──> broker name ──> QueueData            what the group serves of the topic
+    broker   ──> cluster, broker id ──> address       the replicas of the group; id 0 is the master
+    cluster  ──> broker names
+    (cluster, address) ──> last heard, lease, DataVersion        who is alive
+
+Invariants, between any two calls:
+  * a topic in the table has at least one QueueData, a group at least one address,
+    a cluster at least one group;
+  * every QueueData belongs to a group in the table, and every group to one cluster;
+  * every address of a group has a lease, so that nothing stays for ever;
+  * a topic's version differs from every version it had before exactly when
+    its route does; the same for the topic list.
+
+Versions are taken from one counter that only grows. Its start should be the wall time,
+so that a NameServer that starts anew never gives a version it gave before.
+
+Where this table departs from RocketMQ, on purpose:
+  * A topic absent from a changed registration is dropped from that broker, so that a deleted
+    topic goes away (RocketMQ: deleteTopicWithBrokerRegistration, off by default).
+  * RocketMQ refuses an unknown broker id that registers exactly one topic, because it takes that for
+    an incremental registration. Ours are always complete, and a young broker has one topic.
+  * A broker name that lives in another cluster is refused; RocketMQ would mix the two.
+  * An address that registers under another broker name ends its former owner, which would
+    otherwise stay without a lease.
+  * A heartbeat of a process whose id another address has taken asks for a full registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rocketq.errors import Conflict, NotFound
+from rocketq.protocol.model import Perm, TopicConfig
+from rocketq.protocol.route import (
+    MASTER_ID,
+    BrokerData,
+    BrokerIdentity,
+    ClusterView,
+    DataVersion,
+    HeartbeatRequest,
+    LiveBroker,
+    QueueData,
+    RegisterAnswer,
+    RegisterRequest,
+    TopicList,
+    TopicRoute,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a watcher must be told of: topics whose route is another one, and whether the list is."""
+
+    topics: frozenset[str]
+    listed: bool
+
+
+@dataclass(slots=True)
+class _Group:
+    """One broker name and its replicas."""
+
+    cluster: str
+    addresses: dict[int, str]
+    #: Whether the last replica that registered allows a slave to stand in for the master.
+    acting_master: bool = False
+
+    def state(self) -> tuple[dict[int, str], bool]:
+        return dict(self.addresses), self.acting_master
+
+
+@dataclass(slots=True)
+class _Live:
+    """One broker process that was heard of."""
+
+    identity: BrokerIdentity
+    heard_ms: int
+    lease_ms: int
+    data_version: DataVersion
+    ha_address: str
+
+
+class RouteTable:
+    """All that one NameServer knows; `now_ms` is any clock that does not run backwards."""
+
+    def __init__(self, server: str, *, first_version: int = 1, support_acting_master: bool = False) -> None:
+        self.server = server
+        self._support_acting_master = support_acting_master
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._groups: dict[str, _Group] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[tuple[str, str], _Live] = {}
+        self._counter = max(1, first_version)
+        self._versions: dict[str, int] = {}
+        self._list_version = self._counter
+        self._changed: set[str] = set()
+        self._list_changed = False
+        self._sorted: tuple[str, ...] | None = ()
+
+    # --- what brokers say ---------------------------------------------------------------
+
+    def register(self, request: RegisterRequest, now_ms: int) -> RegisterAnswer:
+        """Take a broker's full registration; raise Conflict if its name lives in another cluster.
+
+        In RocketMQ's order: the group; other ids of the same address go (a slave became master); an older
+        state of an id that moved is ignored; the address; the topics; the lease.
+        """
+        identity = request.identity
+        group = self._groups.get(identity.broker)
+        if group is not None and group.cluster != identity.cluster:
+            raise Conflict(
+                f"broker {identity.broker}", f"it belongs to cluster {group.cluster}",
+                hint="Give each broker group a name of its own.",
+            )  # fmt: skip
+        holder = self._live.get((identity.cluster, identity.address))
+        if holder is not None and holder.identity.broker != identity.broker:
+            # The port has another owner now, so whoever had it is gone.
+            self.unregister([holder.identity])
+        if group is None:
+            group = _Group(identity.cluster, {})
+            self._groups[identity.broker] = group
+            self._clusters.setdefault(identity.cluster, set()).add(identity.broker)
+        before = group.state()
+        group.acting_master = request.enable_acting_master
+        for broker_id, address in list(group.addresses.items()):
+            if address == identity.address and broker_id != identity.broker_id:
+                del group.addresses[broker_id]
+        if self._is_outdated(group, request):
+            self._live.pop((identity.cluster, identity.address), None)
+        else:
+            first = identity.broker_id not in group.addresses
+            group.addresses[identity.broker_id] = identity.address
+            self._take_topics(group, request, first)
+            self._live[identity.cluster, identity.address] = _Live(
+                identity, now_ms, request.lease_ms, request.data_version, request.ha_address
+            )
+        if group.state() != before:
+            self._touch_topics_of({identity.broker})
+        return self._answer(identity, group)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> bool:
+        """Renew the lease if the broker is known as it says and its topics are unchanged; else False."""
+        identity = request.identity
+        live = self._live.get((identity.cluster, identity.address))
+        if live is None or live.identity != identity or live.data_version != request.data_version:
+            return False
+        group = self._groups.get(identity.broker)
+        if group is None or group.addresses.get(identity.broker_id) != identity.address:
+            # Another process has taken the id; should that one end, this one must be found again.
+            return False
+        live.heard_ms = now_ms
+        return True
+
+    def expire(self, now_ms: int) -> tuple[BrokerIdentity, ...]:
+        """Remove every broker whose lease has ended (last heard + lease < now); return them."""
+        dead = tuple(live.identity for live in self._live.values() if live.heard_ms + live.lease_ms < now_ms)
+        if dead:
+            self.unregister(dead)
+        return dead
+
+    def unregister(self, identities: Iterable[BrokerIdentity]) -> None:
+        """Remove brokers, as one change (RocketMQ: BatchUnregistrationService).
+
+        The order is RocketMQ's: lease, address, and with the last address the name, its place
+        in the cluster, the empty cluster, its QueueData, topics that are left empty. While another
+        replica is left the QueueData stay; without a master, in a group that allows an acting one,
+        they lose the write permission.
+        """
+        removed: set[str] = set()
+        reduced: set[str] = set()
+        for identity in identities:
+            key = (identity.cluster, identity.address)
+            live = self._live.get(key)
+            if live is not None and live.identity.broker == identity.broker:
+                del self._live[key]
+            group = self._groups.get(identity.broker)
+            if group is None or group.cluster != identity.cluster:
+                continue
+            kept = {n: address for n, address in group.addresses.items() if address != identity.address}
+            if len(kept) < len(group.addresses):
+                reduced.add(identity.broker)
+            group.addresses = kept
+            if not kept:
+                self._remove_group(identity.broker, group)
+                removed.add(identity.broker)
+        reduced -= removed
+        if removed:
+            self._remove_queues_of(removed)
+        if reduced:
+            self._touch_topics_of(reduced)
+            self._close_masterless(reduced)
+
+    def set_write_permission(self, broker: str, writable: bool) -> int:
+        """Wipe or restore the write permission of all topics of a group; return how many it has.
+
+        Restoring sets exactly read and write (RocketMQ: addWritePerm). Both last until the group
+        registers topics of another DataVersion. Raises NotFound.
+        """
+        if broker not in self._groups:
+            raise NotFound("broker", broker)
+        count = 0
+        for topic, queues in self._topics.items():
+            data = queues.get(broker)
+            if data is not None:
+                count += 1
+                perm = int(Perm.READ_WRITE) if writable else data.perm & ~Perm.WRITE
+                self._put(topic, replace(data, perm=int(perm)))
+        return count
+
+    # --- what clients ask ---------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Return the route of a topic; None if no broker serves it."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return None
+        ordered = tuple(queues[name] for name in sorted(queues))
+        brokers = tuple(self._broker_data(data) for data in ordered)
+        return TopicRoute(topic, self._versions[topic], ordered, brokers, self.server)
+
+    def version(self, topic: str) -> int:
+        """Return the version of a topic's route; 0 if no broker serves it."""
+        return self._versions.get(topic, 0)
+
+    def topics(self) -> TopicList:
+        """Return all topics, sorted."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._topics))
+        return TopicList(self.server, self._list_version, self._sorted)
+
+    @property
+    def list_version(self) -> int:
+        return self._list_version
+
+    def cluster(self, now_ms: int) -> ClusterView:
+        """Return who is alive."""
+        counts: dict[str, int] = {}
+        for queues in self._topics.values():
+            for broker in queues:
+                counts[broker] = counts.get(broker, 0) + 1
+        clusters = {name: tuple(sorted(brokers)) for name, brokers in sorted(self._clusters.items())}
+        live = sorted(
+            self._live.values(),
+            key=lambda one: (one.identity.broker, one.identity.broker_id, one.identity.address),
+        )
+        brokers = tuple(
+            LiveBroker(
+                one.identity,
+                max(0, now_ms - one.heard_ms),
+                one.lease_ms,
+                one.data_version,
+                counts.get(one.identity.broker, 0),
+            )
+            for one in live
+        )
+        return ClusterView(self.server, clusters, brokers)
+
+    @property
+    def broker_count(self) -> int:
+        """How many broker processes are alive."""
+        return len(self._live)
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    def take_changes(self) -> Changes:
+        """Return what changed since this was last asked: the caller tells the watchers."""
+        changes = Changes(frozenset(self._changed), self._list_changed)
+        self._changed, self._list_changed = set(), False
+        return changes
+
+    # --- registration, step by step -------------------------------------------------------
+
+    def _is_outdated(self, group: _Group, request: RegisterRequest) -> bool:
+        """Whether another address holds the id with a newer state version."""
+        holder = group.addresses.get(request.identity.broker_id)
+        if holder is None or holder == request.identity.address:
+            return False
+        live = self._live.get((group.cluster, holder))
+        return live is not None and live.data_version.state_version > request.data_version.state_version
+
+    def _take_topics(self, group: _Group, request: RegisterRequest, first: bool) -> None:
+        """Take the topics from the master, or from the lowest slave if it may act as one.
+
+        What is known is rewritten only by the first registration or one of another DataVersion, so
+        that a wiped write permission outlives heartbeats; a topic that lacks this broker is added always.
+        """
+        identity = request.identity
+        acting = request.enable_acting_master and identity.broker_id == min(group.addresses)
+        if identity.broker_id != MASTER_ID and not acting:
+            return
+        live = self._live.get((identity.cluster, identity.address))
+        changed = first or live is None or live.data_version != request.data_version
+        # An acting master may be read from only.
+        granted = int(Perm.READ_WRITE if identity.broker_id == MASTER_ID else Perm.READ)
+        for topic in request.topics:
+            if changed or identity.broker not in self._topics.get(topic.name, ()):
+                self._put(topic.name, _queue_data(identity.broker, topic, granted))
+        if changed:
+            given = {topic.name for topic in request.topics}
+            dropped = [
+                name
+                for name, queues in self._topics.items()
+                if identity.broker in queues and name not in given
+            ]
+            for name in dropped:
+                self._drop(name, identity.broker)
+
+    def _answer(self, identity: BrokerIdentity, group: _Group) -> RegisterAnswer:
+        master = group.addresses.get(MASTER_ID)
+        if identity.broker_id == MASTER_ID or master is None:
+            return RegisterAnswer(self.server)
+        live = self._live.get((group.cluster, master))
+        return RegisterAnswer(self.server, master, live.ha_address if live is not None else "")
+
+    # --- removal, step by step --------------------------------------------------------------
+
+    def _remove_group(self, broker: str, group: _Group) -> None:
+        del self._groups[broker]
+        members = self._clusters[group.cluster]
+        members.discard(broker)
+        if not members:
+            del self._clusters[group.cluster]
+
+    def _remove_queues_of(self, brokers: set[str]) -> None:
+        affected = [
+            (topic, broker) for topic, queues in self._topics.items() for broker in queues.keys() & brokers
+        ]
+        for topic, broker in affected:
+            self._drop(topic, broker)
+
+    def _close_masterless(self, brokers: set[str]) -> None:
+        closed = {
+            broker
+            for broker in brokers
+            if self._groups[broker].acting_master and MASTER_ID not in self._groups[broker].addresses
+        }
+        if not closed:
+            return
+        for topic, queues in self._topics.items():
+            for broker in queues.keys() & closed:
+                data = queues[broker]
+                self._put(topic, replace(data, perm=data.perm & ~Perm.WRITE))
+
+    # --- the tables and their versions --------------------------------------------------------
+
+    def _put(self, topic: str, data: QueueData) -> None:
+        queues = self._topics.get(topic)
+        if queues is None:
+            self._topics[topic] = queues = {}
+            self._list_changes()
+        if queues.get(data.broker) != data:
+            queues[data.broker] = data
+            self._touch(topic)
+
+    def _drop(self, topic: str, broker: str) -> None:
+        queues = self._topics[topic]
+        del queues[broker]
+        if queues:
+            self._touch(topic)
+        else:
+            del self._topics[topic]
+            del self._versions[topic]
+            self._changed.add(topic)
+            self._list_changes()
+
+    def _touch_topics_of(self, brokers: set[str]) -> None:
+        for topic, queues in self._topics.items():
+            if not brokers.isdisjoint(queues):
+                self._touch(topic)
+
+    def _touch(self, topic: str) -> None:
+        self._counter += 1
+        self._versions[topic] = self._counter
+        self._changed.add(topic)
+
+    def _list_changes(self) -> None:
+        self._counter += 1
+        self._list_version = self._counter
+        self._list_changed = True
+        self._sorted = None
+
+    def _broker_data(self, data: QueueData) -> BrokerData:
+        """Return the replicas of a group, the lowest as master if it may act as one (read-only)."""
+        group = self._groups[data.broker]
+        addresses = dict(sorted(group.addresses.items()))
+        if (
+            self._support_acting_master
+            and group.acting_master
+            and MASTER_ID not in addresses
+            and not data.perm & Perm.WRITE
+        ):
+            lowest = min(addresses)
+            addresses = {MASTER_ID: addresses.pop(lowest), **addresses}
+        return BrokerData(group.cluster, data.broker, addresses)
+
+
+def _queue_data(broker: str, topic: TopicConfig, granted: int) -> QueueData:
+    return QueueData(broker, topic.read_queues, topic.write_queues, topic.perm & granted, topic.incarnation)
