@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
+
 from rocketq.errors import (
     InvalidBatch,
     InvalidName,
@@ -30,6 +32,7 @@ from rocketq.errors import (
     NoPermission,
     QueueNotFound,
     SystemBusy,
+    TooLarge,
     TopicNotFound,
 )
 from rocketq.protocol.calls import ARROW_STREAM, JSON, CreateTopicRequest, SendAnswer, encode
@@ -43,7 +46,7 @@ from rocketq.protocol.model import (
     is_legal_name,
 )
 from rocketq.protocol.schema import from_messages
-from rocketq.service.answers import read_body
+from rocketq.service.answers import Disconnected, read_body
 from rocketq_broker.admission import BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
@@ -110,13 +113,12 @@ class SendProcessor:
             raise SystemBusy(f"{self.in_flight_bytes} bytes of sends are in flight", _RETRY_AFTER_MS)
         self.in_flight_bytes += reserved
         try:
-            chunks = await read_body(request.scope, request.receive, config.request_bytes_max)
-            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            del chunks
             if is_arrow:
-                prepared = await self._prepare_stream(topic, body, named)
+                stream = await _receive_stream(request, config.request_bytes_max)
+                prepared = await self._prepare_stream(topic, stream, named)
             else:
-                prepared = await self._prepare_document(topic, body, named)
+                pieces = await read_body(request.scope, request.receive, config.request_bytes_max)
+                prepared = await self._prepare_document(topic, b"".join(pieces), named)
             if not exists:
                 await self._create(topic)
             appending = time.perf_counter()
@@ -160,9 +162,9 @@ class SendProcessor:
 
     # --- the body -----------------------------------------------------------------------
 
-    async def _prepare_stream(self, topic: TopicConfig, body: bytes, named: Sequence[int]) -> Prepared:
+    async def _prepare_stream(self, topic: TopicConfig, data: pa.Buffer, named: Sequence[int]) -> Prepared:
         config = self._config
-        stream = cut_stream(body, config.inflated_bytes_max, config.send_batches_max)
+        stream = cut_stream(data, config.inflated_bytes_max, config.send_batches_max)
         if not stream.messages:
             raise InvalidBatch("the stream holds no batch", hint="Send at least one message.")
         queues = self._queues(topic, named, len(stream.messages), "batches")
@@ -278,6 +280,34 @@ def _is_arrow(headers: dict[bytes, bytes]) -> bool:
             hint=f"Send {ARROW_STREAM} or {JSON}.",
         )  # fmt: skip
     return kind == _ARROW
+
+
+async def _receive_stream(request: DataRequest, limit: int) -> pa.Buffer:
+    """Return the body as one buffer; raise TooLarge past `limit` bytes, or Disconnected.
+
+    Where the length is announced each piece is copied to its place as it comes, while it is
+    in the processor's cache, into memory that Arrow's pool hands out again and again: joining
+    the pieces afterwards costs several times as much, mostly in page faults.
+    """
+    announced = request.headers.get(b"content-length")
+    if announced is None:
+        return pa.py_buffer(b"".join(await read_body(request.scope, request.receive, limit)))
+    size = int(announced)
+    if size > limit:
+        raise TooLarge("the request body", size, limit)
+    buffer = pa.allocate_buffer(size)
+    place = memoryview(buffer).cast("B")
+    at = 0
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        piece = message["body"]
+        place[at : at + len(piece)] = piece
+        at += len(piece)
+        more = message.get("more_body", False)
+    return buffer
 
 
 def _announced_bytes(headers: dict[bytes, bytes], limit: int) -> int:
