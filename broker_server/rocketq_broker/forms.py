@@ -20,11 +20,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rocketq.protocol.frame import scan
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import MessageQueue, message_id
 from rocketq.protocol.schema import MESSAGE_SCHEMA
-from rocketq.protocol.slices import FrameSlice, open_batch
+from rocketq.protocol.slices import FrameSlice, iter_frames
 
 #: message/1 and where and when each message was stored.
 PULLED_SCHEMA: Final = pa.schema(
@@ -46,27 +45,26 @@ class Decoded:
 
 
 def open_chunks(
-    chunks: Sequence[bytes], begin: int, end: int | None, inflated_bytes_max: int = INFLATED_BYTES_MAX
+    chunks: Sequence[bytes],
+    begin: int,
+    end: int | None,
+    inflated_bytes_max: int = INFLATED_BYTES_MAX,
+    scanned_to: int | None = None,
 ) -> Decoded:
-    """Open stored frames, cut to [begin, end), until the budget is spent; raise CorruptFrame."""
+    """Open stored or filtered frames, cut to [begin, end), until the budget is spent; raise CorruptFrame.
+
+    `scanned_to` is where a filtered answer's scan stopped, well past its last message perhaps.
+    """
     found: list[FrameSlice] = []
-    next_offset = begin
     inflated = 0
     for chunk in chunks:
-        for frame in scan(chunk):
-            header = frame.header
-            first = max(begin, header.queue_offset)
-            last = header.next_queue_offset if end is None else min(end, header.next_queue_offset)
-            if first >= last:
-                continue
-            batch = open_batch(frame)
-            inflated += batch.nbytes
+        for piece in iter_frames(chunk, begin, end):
+            inflated += piece.batch.nbytes
             if found and inflated > inflated_bytes_max:
-                return Decoded(tuple(found), next_offset)
-            batch = batch.slice(first - header.queue_offset, last - first)
-            found.append(FrameSlice(header, first, batch))
-            next_offset = last
-    return Decoded(tuple(found), next_offset)
+                return Decoded(tuple(found), piece.offset)
+            found.append(piece)
+    last = found[-1].next_offset if found else begin
+    return Decoded(tuple(found), last if scanned_to is None else scanned_to)
 
 
 def arrow_stream(decoded: Decoded) -> bytes:
@@ -84,7 +82,7 @@ def _placed(piece: FrameSlice) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             *piece.batch.columns,
-            pa.array(np.arange(piece.offset, piece.offset + rows, dtype=np.int64)),
+            pa.array(piece.offsets()),
             pa.array(np.full(rows, piece.header.queue, dtype=np.int32)),
             pa.array(np.full(rows, piece.header.stored_at_us, dtype=np.int64)).cast(
                 PULLED_SCHEMA.field("stored_at").type
@@ -107,9 +105,9 @@ def single_message(decoded: Decoded, queue: MessageQueue) -> bytes:
 def messages(decoded: Decoded, queue: MessageQueue) -> list[dict[str, Any]]:
     """Return every message as the JSON object that curl and the dashboard see."""
     return [
-        _message(queue, piece.offset + index, piece.header.stored_at_us, row)
+        _message(queue, offset, piece.header.stored_at_us, row)
         for piece in decoded.slices
-        for index, row in enumerate(_rows(piece.batch))
+        for offset, row in zip(piece.offsets().tolist(), _rows(piece.batch), strict=True)
     ]
 
 

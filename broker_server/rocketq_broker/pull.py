@@ -36,6 +36,7 @@ from rocketq.protocol.model import (
 from rocketq_broker import forms
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.exchange import Answer, DataRequest, Headers
+from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
 from rocketq_broker.store.store import MessageStore, PullResult
@@ -43,7 +44,7 @@ from rocketq_broker.waiting import HeldCalls, Woken
 
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
-_PARAMETERS: Final = frozenset({"offset", "max_bytes", "max_messages", "wait_ms", "group"})
+_PARAMETERS: Final = frozenset({"offset", "max_bytes", "max_messages", "wait_ms", "group", "tag", "sql"})
 _FORMS: Final = {
     FRAMES: FRAMES,
     ARROW_STREAM: ARROW_STREAM,
@@ -65,6 +66,7 @@ class PullCall:
     wait_ms: int
     group: str
     form: str
+    chosen: Filter | None
 
 
 class PullProcessor:
@@ -89,8 +91,9 @@ class PullProcessor:
     async def handle(self, request: DataRequest) -> Answer | None:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
         call = _read_call(request)
+        pull = self._pull if call.chosen is None else self._pull_chosen
         try:
-            result = await self._pull(call, request)
+            result = await pull(call, request)
         except TopicNotFound:
             _check_name("topic", call.topic)
             raise
@@ -124,6 +127,27 @@ class PullProcessor:
             result = look()
         return result
 
+    async def _pull_chosen(self, call: PullCall, request: DataRequest) -> PullResult | None:
+        """Pull through a filter: scans run on a thread, and messages that do not match keep the call held."""
+        deadline_ms = self._held.deadline_ms(call.wait_ms)
+        offset = call.offset
+        while True:
+            look = partial(
+                self._store.pull, call.topic, call.queue, offset,
+                max_bytes=call.max_bytes, max_messages=call.max_messages, chosen=call.chosen,
+            )  # fmt: skip
+            result = await self._loop.run_in_executor(self._executor, look)
+            offset = result.next_offset
+            if result.chunks or offset < result.max_offset or not call.wait_ms:
+                return result
+            # The scan ran on another thread; only what is seen on this one cannot be missed by the hold.
+            while self._store.pull(call.topic, call.queue, offset, max_bytes=1).next_offset == offset:
+                woken = await self._held.wait(call.topic, call.queue, deadline_ms, request.receive)
+                if woken is Woken.GONE:
+                    return None
+                if woken is Woken.TIME_IS_UP:
+                    return result
+
     def place(self, status: PullStatus, next_: int, low: int, high: int, incarnation: str) -> Headers:
         """Return the headers that say where the queue stands."""
         return [
@@ -144,11 +168,14 @@ class PullProcessor:
 
     async def _decoded(self, call: PullCall, result: PullResult) -> Answer:
         """Make the Arrow or JSON form, on a thread."""
-        end = None if call.max_messages is None else call.offset + call.max_messages
+        # A filtered answer is cut already, and its messages are not consecutive.
+        cut = call.max_messages is not None and call.chosen is None
+        end = call.offset + (call.max_messages or 0) if cut else None
+        scanned_to = None if call.chosen is None else result.next_offset
         queue = MessageQueue(call.topic, self._config.name, call.queue)
 
         def make() -> tuple[bytes, int]:
-            decoded = forms.open_chunks(result.chunks, call.offset, end)
+            decoded = forms.open_chunks(result.chunks, call.offset, end, scanned_to=scanned_to)
             if call.form == ARROW_STREAM:
                 return forms.arrow_stream(decoded), decoded.next_offset
             head = {
@@ -198,6 +225,7 @@ def _read_call(request: DataRequest) -> PullCall:
         wait_ms=whole_number(given, "wait_ms", 0, WAIT_MS_MAX, 0),
         group=group,
         form=_form(request.headers.get(b"accept")),
+        chosen=parse_filter(given.get("tag"), given.get("sql")),
     )
 
 
