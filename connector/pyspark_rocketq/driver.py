@@ -93,7 +93,7 @@ class QueryDriver:
         places = self._find_places(max_age_ms=0)
         require_found(self._connection, options.subscription, places)
         survey = survey_all(places)
-        require_assigned(options.subscription, survey)
+        require_assigned(options.subscription, places)
         positions = resolve(
             options.starting,
             "startingOffsets",

@@ -84,6 +84,9 @@ def from_json(document: Any) -> StreamOffset:
 
 def batch_ranges(start: StreamOffset, end: StreamOffset) -> dict[MessageQueue, tuple[int, int]]:
     """Return [begin, end) of each queue that the batch has messages of; raise CheckpointUnreadable."""
+    if start == end:
+        # Its base told where queues of the batch before began, and there is no batch.
+        return {}
     ranges = {}
     for queue, last in sorted(end.positions.items()):
         first = end.base.get(queue, start.positions.get(queue))

@@ -34,6 +34,7 @@ from rocketq.errors import (
     OffsetOutOfRange,
     QueueNotFound,
     RocketqError,
+    RouteNotFound,
     TopicNotFound,
 )
 from rocketq.protocol.model import MessageQueue
@@ -92,7 +93,7 @@ class _Frames:
 
     def __init__(self, connection: Connection, options: SourceOptions, range: QueueRange) -> None:
         self._connection, self._options, self._range = connection, options, range
-        self._broker = connection.broker(range.queue.broker, range.address)
+        self._broker = connection.broker(range.queue.broker, range.address) if range.address else None
 
     def pulls(self) -> Iterator[Pulled]:
         """Yield the answers that together cover the range; raise DataLost where one cannot."""
@@ -127,7 +128,7 @@ class _Frames:
                     else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
                 )
             return DataLost(str(queue), f"the broker has offsets up to {error.max_offset - 1} only")
-        except (TopicNotFound, QueueNotFound) as error:
+        except (TopicNotFound, QueueNotFound, RouteNotFound) as error:
             return DataLost(str(queue), f"the topic was deleted ({error.message})")
         if self._range.incarnation and pulled.incarnation != self._range.incarnation:
             return DataLost(str(queue), "the topic was deleted and created again")
@@ -138,6 +139,9 @@ class _Frames:
     def _pull_once(self, position: int) -> Pulled:
         queue = self._range.queue
         wanted = self._range.end - position
+        if self._broker is None:
+            route = self._connection.routes.route(queue.topic)
+            self._broker = replica_of(route, queue.broker, self._connection.transport)
         try:
             return self._broker.pull(
                 queue.topic,
@@ -150,17 +154,17 @@ class _Frames:
         except BrokerUnreachable:
             # It may have come back elsewhere: the next try asks for its address.
             self._connection.routes.invalidate(queue.topic)
-            self._broker = self._moved()
+            self._broker = self._moved(self._broker)
             raise
 
-    def _moved(self) -> BrokerApi:
+    def _moved(self, known: BrokerApi) -> BrokerApi:
         queue = self._range.queue
         try:
             route = self._connection.routes.route(queue.topic)
             return replica_of(route, queue.broker, self._connection.transport)
         except RocketqError:
             # Nobody knows a better address; what is raised is the broker's own failure.
-            return self._broker
+            return known
 
     def _lost(self, loss: DataLost) -> None:
         if self._options.fail_on_data_loss:
@@ -220,7 +224,7 @@ class RocketqReader(DataSourceReader):
         places = find_places(connection, options.subscription)
         require_found(connection, options.subscription, places)
         survey = survey_all(places)
-        require_assigned(options.subscription, survey)
+        require_assigned(options.subscription, places)
         begins = resolve(
             options.starting,
             "startingOffsets",

@@ -149,20 +149,23 @@ def require_found(connection: Connection, subscription: Subscription, places: Pl
             )
 
 
-def require_assigned(subscription: Subscription, survey: Survey) -> None:
+def require_assigned(subscription: Subscription, places: Places) -> None:
     """Raise InvalidConfiguration for an assigned queue that does not exist."""
     if not isinstance(subscription, Assigned):
         return
     for topic, by_broker in subscription.queues.items():
         for broker, queues in by_broker.items():
-            held = {q.queue for q in survey.ranges if q.topic == topic and broker in (None, q.broker)}
-            missing = sorted(queues - held)
+            on = {place.broker.broker: place.read_queues for place in places.values() if place.topic == topic}
+            held = on.get(broker, 0) if broker is not None else max(on.values(), default=0)
+            missing = sorted(queue for queue in queues if queue >= held)
             if missing:
                 where = f"broker {broker}" if broker is not None else "any broker"
                 raise InvalidConfiguration(
-                    "assign", f"{topic} {missing}", f"there is no such queue on {where}",
-                    hint=f"Queues there: {sorted(held) or 'none'}.",
-                )  # fmt: skip
+                    "assign",
+                    f"{topic} {missing}",
+                    f"there is no such queue on {where}",
+                    hint=f"Queues of the topic by broker: {on}.",
+                )
 
 
 def in_parallel(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:

@@ -76,6 +76,11 @@ def test_a_replayed_first_batch_reads_the_same_rows_whatever_the_initial_offset_
     assert batch_ranges(first, end) == batch_ranges(later, end) == {A0: (100, 110)}
 
 
+def test_a_batch_that_ends_where_it_starts_is_empty() -> None:
+    offset = StreamOffset({A0: 5}, base={A0: 2})
+    assert batch_ranges(offset, offset) == {}
+
+
 def test_an_end_without_a_beginning_is_refused() -> None:
     with pytest.raises(CheckpointUnreadable, match="orders/broker-b/0 has an end, 4, and no beginning"):
         batch_ranges(StreamOffset({}), StreamOffset({B0: 4}))
