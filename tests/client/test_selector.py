@@ -90,6 +90,15 @@ def test_the_hash_of_a_key_chooses_the_same_queue_for_one_message_and_for_many(
         assert placed[row] == selector.select(queues, Selection(key)) == queues[hash_value(key) % count]
 
 
+def test_many_messages_keep_their_order_within_a_queue() -> None:
+    keys = [b"%d" % (row * 7919 % 13) for row in range(20_000)]
+    parts = ByHash().partition(QUEUES, batch_of(list(keys)), Selection())
+    by_queue: dict[MessageQueue, list[int]] = {}
+    for part in parts:
+        by_queue.setdefault(part.queue, []).extend(rows_of(part.batch))
+    assert all(rows == sorted(rows) for rows in by_queue.values())
+
+
 def test_messages_without_a_key_are_shared_out_under_hash_selection() -> None:
     parts = ByHash().partition(QUEUES, batch_of([None] * 600), Selection())
     assert [part.batch.num_rows for part in parts] == [100] * 6
