@@ -32,7 +32,7 @@ from rocketq.protocol.route import (
     WritePermissionRequest,
 )
 from rocketq.service.answers import ErrorBoundary, Receive, Send, install_error_answers, read_body
-from rocketq.service.documentation import REQUEST_BODY, add_documentation
+from rocketq.service.documentation import add_documentation, takes
 from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations, json_response
 from rocketq.service.parameters import known_parameters_only
@@ -113,21 +113,22 @@ def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
 def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
     limit = nameserver.config.registration_bytes_max
 
-    @app.post("/v1/brokers/register", response_model=RegisterAnswer, openapi_extra=_takes(RegisterRequest))
+    @app.post("/v1/brokers/register", response_model=RegisterAnswer)
+    @takes(RegisterRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def register(request: Request) -> Response:
         """A broker's full registration; it is also its heartbeat."""
         return json_response(nameserver.register(await _body(request, RegisterRequest, limit)))
 
-    @app.post("/v1/brokers/heartbeat", response_model=HeartbeatAnswer, openapi_extra=_takes(HeartbeatRequest))
+    @app.post("/v1/brokers/heartbeat", response_model=HeartbeatAnswer)
+    @takes(HeartbeatRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def heartbeat(request: Request) -> Response:
         """Renews the lease if the topics are unchanged; `registered` false asks for a full registration."""
         return json_response(nameserver.heartbeat(await _body(request, HeartbeatRequest)))
 
-    @app.post(
-        "/v1/brokers/unregister", response_model=dict[str, str], openapi_extra=_takes(UnregisterRequest)
-    )
+    @app.post("/v1/brokers/unregister", response_model=dict[str, str])
+    @takes(UnregisterRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def unregister(request: Request) -> Response:
         """A broker that goes away in good order."""
@@ -137,8 +138,8 @@ def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
     @app.put(
         "/v1/brokers/{broker}/write-permission",
         response_model=WritePermissionAnswer,
-        openapi_extra=_takes(WritePermissionRequest),
     )
+    @takes(WritePermissionRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def write_permission(broker: str, request: Request) -> Response:
         """Wipe or restore the write permission of a broker group's topics, on this NameServer only."""
@@ -196,7 +197,8 @@ def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
         """One value of the key-value configuration."""
         return json_response(KvValue(kv.get(namespace, key)))
 
-    @app.put("/v1/kv/{namespace}/{key}", response_model=KvValue, openapi_extra=_takes(KvValue))
+    @app.put("/v1/kv/{namespace}/{key}", response_model=KvValue)
+    @takes(KvValue)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def kv_put(namespace: str, key: str, request: Request) -> Response:
         """Set one value; on disk before it is acknowledged, if there is a data directory."""
@@ -232,7 +234,3 @@ def _held_ms(since: int | None, wait_ms: int) -> int:
 def _check_name(kind: str, name: str) -> None:
     if not is_legal_name(name):
         raise InvalidName(kind, name)
-
-
-def _takes(kind: type) -> dict[str, Any]:
-    return {REQUEST_BODY: kind}

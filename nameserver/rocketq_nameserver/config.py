@@ -29,7 +29,7 @@ class NameServerConfig:
     data_dir: Path | None = None
     #: How often leases are looked at (RocketMQ: 5 s): a dead broker is known this much after its lease.
     scan_interval_ms: int = 1_000
-    #: Show the lowest slave of a masterless group as its master, to read from (RocketMQ: supportActingMaster).
+    #: Show the lowest slave of a group without master as its master, to read from (as RocketMQ's option).
     support_acting_master: bool = False
     held_watches_max: int = 20_000
     #: A full registration of a broker with very many topics.

@@ -129,6 +129,8 @@ def install_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(RocketqError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, refused)
+    # Inside of Starlette's own last resort, which would answer in plain text.
+    app.add_middleware(ErrorBoundary)
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequest:

@@ -6,25 +6,28 @@ nothing outside of its server, and its Content-Security-Policy has the browser h
 
 FastAPI writes OpenAPI 3.1, that Swagger UI reads 3.0. The one difference our documents
 show is how "or null" is said; `_as_3_0` says it the older way. A body that a route reads by
-itself is described from its protocol type: `openapi_extra={REQUEST_BODY: RegisterRequest}`.
+itself is described from its protocol type: `@takes(RegisterRequest)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import swagger_ui_bundle
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.responses import FileResponse, Response
 
 from rocketq.errors import NotFound
 from rocketq.service.routes import Permission, Resource, declare
 
-#: Key of a route's `openapi_extra` whose value is the type of its JSON body.
-REQUEST_BODY: Final = "x-rocketq-body"
+_BODY: Final = "__rocketq_body__"
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ASSETS: Final = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -65,6 +68,16 @@ _START: Final = """SwaggerUIBundle({
 """
 
 
+def takes(kind: type) -> Callable[[F], F]:
+    """Mark a handler with the type of the JSON body that it reads by itself."""
+
+    def mark(handler: F) -> F:
+        setattr(handler, _BODY, kind)
+        return handler
+
+    return mark
+
+
 def add_documentation(app: FastAPI) -> None:
     """Add the pages to an app that was made with docs_url=None and redoc_url=None."""
     directory = Path(swagger_ui_bundle.swagger_ui_path)
@@ -102,25 +115,26 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
             tags=app.openapi_tags,
         )
-        _describe_bodies(document)
+        _describe_bodies(document, app)
         made: dict[str, Any] = _as_3_0(document)
         app.openapi_schema = made
     return app.openapi_schema
 
 
-def _describe_bodies(document: dict[str, Any]) -> None:
+def _describe_bodies(document: dict[str, Any], app: FastAPI) -> None:
     """Put in the bodies that routes read by themselves, and the types they are made of."""
-    operations = [each for path in document["paths"].values() for each in path.values()]
-    kinds = sorted(
-        {each[REQUEST_BODY] for each in operations if REQUEST_BODY in each},
-        key=lambda kind: str(kind.__name__),
-    )
+    taking = {
+        (route.path_format, method.lower()): getattr(route.endpoint, _BODY)
+        for route in app.routes
+        if isinstance(route, APIRoute) and hasattr(route.endpoint, _BODY)
+        for method in route.methods or ()
+    }
+    kinds = sorted(set(taking.values()), key=lambda kind: str(kind.__name__))
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(kinds, schemas, strict=True))
-    for each in operations:
-        if REQUEST_BODY in each:
-            content = {"application/json": {"schema": by_kind[each.pop(REQUEST_BODY)]}}
-            each["requestBody"] = {"required": True, "content": content}
+    for (path, method), kind in taking.items():
+        content = {"application/json": {"schema": by_kind[kind]}}
+        document["paths"][path][method]["requestBody"] = {"required": True, "content": content}
     described = document.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in components.items():
         described.setdefault(name, schema)

@@ -309,5 +309,7 @@ class ServerThread:
         except BaseException as error:  # noqa: BLE001 - handed to the thread that started this one
             self._failure = error
         finally:
+            if not self._server.listened and self._failure is None:
+                self._failure = RuntimeError("the service was stopped before it listened")
             self._listener.close()
             self._started.set()

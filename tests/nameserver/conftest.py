@@ -1,0 +1,91 @@
+"""Real NameServers on port 0, told the time by a clock that stands still."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from rocketq.clock import ManualClock
+from rocketq.nameserver_api import NameServerApi
+from rocketq.service.runner import ServerThread
+from rocketq.transport import Transport
+from rocketq_nameserver.app import NameServerApp, create_app
+from rocketq_nameserver.config import NameServerConfig
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Running:
+    """A NameServer in this process: the client's calls to it, and calls nobody's client would make."""
+
+    def __init__(self, server: ServerThread, app: NameServerApp, clock: Any, transport: Transport) -> None:
+        self.server, self.app, self.clock = server, app, clock
+        self.address = server.address
+        self.api = NameServerApi(transport, server.address)
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        parts = urlsplit(self.address)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            content = response.read()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+        finally:
+            connection.close()
+
+    def scan(self) -> list[str]:
+        """Look for brokers whose lease has ended, now; return their addresses."""
+        return [dead.address for dead in self.server.call(self.app.nameserver.scan)]
+
+    def held(self) -> int:
+        return self.server.call(lambda: len(self.app.nameserver.waiting))
+
+    def wait_until_held(self, calls: int) -> None:
+        """Return once this many calls are held."""
+        while self.held() != calls:
+            pass
+
+
+StartNameServer = Callable[..., Running]
+
+
+@pytest.fixture
+def start_nameserver() -> Iterator[StartNameServer]:
+    """Start a NameServer with this configuration; all are stopped in the end."""
+    running: list[ServerThread] = []
+    with Transport() as transport:
+
+        def start(clock: Any = None, **fields: Any) -> Running:
+            clock = clock or ManualClock()
+            # Scans are asked for by the tests, so that none of them depends on when one happens.
+            config = NameServerConfig(**{"scan_interval_ms": 600_000, "port": 0} | fields)
+            app = create_app(config, clock)
+            server = ServerThread(app).__enter__()
+            running.append(server)
+            return Running(server, app, clock, transport)
+
+        yield start
+        for server in running:
+            server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def nameserver(start_nameserver: StartNameServer) -> Running:
+    return start_nameserver()
