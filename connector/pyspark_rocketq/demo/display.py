@@ -30,14 +30,15 @@ class Step:
         self._name, self._total, self._progress = name, total, progress
         self._task = progress.add_task(name, total=total) if progress else None
         self._written_at = time.monotonic()
+        self._done = 0
         self.note = ""
 
     def advance_to(self, done: int) -> None:
         """Show how far the step is."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done)
-        elif time.monotonic() - self._written_at >= PLAIN_EVERY_S:
-            self._written_at = time.monotonic()
+        elif done != self._done and time.monotonic() - self._written_at >= PLAIN_EVERY_S:
+            self._written_at, self._done = time.monotonic(), done
             print(
                 f"        {done:,} of {self._total:,}" if self._total else f"        {done:,}",
                 file=sys.stderr,
@@ -69,7 +70,14 @@ class Display:
                 step = Step(name, total, progress)
                 yield step
         took = time.monotonic() - started
-        self._console.print(f"[green]{took:5.1f} s[/] {name}" + (f": {step.note}" if step.note else ""))
+        self._line(f"[green]{took:5.1f} s[/] {name}" + (f": {step.note}" if step.note else ""))
+
+    def done(self, name: str) -> None:
+        """Say that something is done that had no step of its own; the time is since the beginning."""
+        self._line(f"[green]{self.elapsed_s:5.1f} s[/] after the beginning: {name}")
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
 
     def say(self, text: str = "") -> None:
         """Write a line of the result."""
