@@ -55,32 +55,24 @@ def turn(start: Callable[[Path], AbstractContextManager[Server]], chosen: Option
         if "rocketq_broker" in server.command:
             create_topic(server)
         send_for(server, 0.3, body)
-        used = server.cpu_seconds()
-        rate = send_for(server, chosen.seconds, body)
-        costs.append((server.cpu_seconds() - used) / (rate * chosen.seconds / 1e9))
-        return rate
+        return servers.processor_cost(
+            server, costs, chosen.seconds, lambda: send_for(server, chosen.seconds, body)
+        )
+
+
+def _bare(directory: Path) -> Server:
+    return servers.ceiling("append", str(directory / "log"))
 
 
 def measure(chosen: Options, name: str, *, tags: bool, keys: bool) -> dict[str, Any]:
     body = write_stream([data.batch(data.MIB_ROWS, chosen.seed, tags=tags, keys=keys)]).to_pybytes()
-    ours_cost: list[float] = []
-    ceiling_cost: list[float] = []
-    ours = Contestant("broker", partial(turn, servers.broker, chosen, body, ours_cost))
-    bare = Contestant(
-        "bare ASGI, checksum and write",
-        partial(
-            turn, lambda place: servers.ceiling("append", str(place / "log")), chosen, body, ceiling_cost
-        ),
-    )
+    ours, bare = Contestant("broker"), Contestant("bare ASGI, checksum and write")
+    ours.turn = partial(turn, servers.broker, chosen, body, ours.costs)
+    bare.turn = partial(turn, _bare, chosen, body, bare.costs)
     say(f"-- {name}: {len(body):,} bytes a request, {CONNECTIONS} connections, {QUEUES} queues")
     alternate([ours, bare], chosen.turns)
     result = compare(ours, bare, "bytes", TARGET)
     result["messages_per_second"] = ours.median / len(body) * data.MIB_ROWS
-    result["server_cpu_seconds_per_gb"] = {
-        "ours": sorted(ours_cost)[len(ours_cost) // 2],
-        "ceiling": sorted(ceiling_cost)[len(ceiling_cost) // 2],
-    }
-    say(f"server processor seconds per GB: {result['server_cpu_seconds_per_gb']}")
     return result
 
 

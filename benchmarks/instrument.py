@@ -50,12 +50,18 @@ class Contestant:
     """One side: a name, and what one turn of it measures, in units a second."""
 
     name: str
-    turn: Callable[[], float]
+    turn: Callable[[], float] = lambda: 0.0
     rates: list[float] = field(default_factory=list)
+    #: Processor seconds a unit, of the server alone, where a turn measures it.
+    costs: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
         return statistics.median(self.rates)
+
+    @property
+    def cost(self) -> float:
+        return statistics.median(self.costs)
 
 
 def options(name: str, about: str, seconds: float, turns: int = 5) -> Options:
@@ -117,12 +123,18 @@ def compare(ours: Contestant, ceiling: Contestant, unit: str, target: float | No
         spread = f"({min(each.rates) / scale:,.2f} to {max(each.rates) / scale:,.2f})"
         say(f"{each.name:<36} {each.median / scale:>10,.2f} {name}  {spread}")
     say(f"{'ratio':<36} {ratio:>10.1%}{goal}")
+    costs = {}
+    if ours.costs and ceiling.costs:
+        costs = {"ours": ours.cost, "ceiling": ceiling.cost}
+        told = ", ".join(f"{side} {cost * 1e9:.2f}" for side, cost in costs.items())
+        say(f"{'server processor seconds a GB':<36} {told}")
     return {
         "unit": f"{unit}/s",
         "ours": {"name": ours.name, "median": ours.median, "turns": ours.rates},
         "ceiling": {"name": ceiling.name, "median": ceiling.median, "turns": ceiling.rates},
         "ratio": round(ratio, 4),
         "target": target,
+        "server_cpu_seconds_per_unit": costs,
     }
 
 

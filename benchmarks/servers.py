@@ -7,12 +7,21 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def processor_cost(server: Server, costs: list[float], seconds: float, rate: Callable[[], float]) -> float:
+    """Run a turn of `seconds` and note what each of its units cost the server; return the turn's rate."""
+    used = server.cpu_seconds()
+    measured = rate()
+    costs.append((server.cpu_seconds() - used) / (measured * seconds))
+    return measured
 
 
 class Server:

@@ -1,0 +1,34 @@
+"""How the process keeps the memory of message bodies.
+
+Every body and every answer is a fresh block of about a MiB. By default glibc takes
+such blocks from the system and gives them back as soon as they are free, so each
+MiB costs 256 page faults and as many zeroed pages: measured, three quarters of all
+the processor time of a pull. Told to keep what was freed, it hands out the same
+pages again. What is kept is bounded, and Arrow's own pool is not concerned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Final
+
+#: Blocks below this come from the heap; glibc's own upper bound for its moving threshold.
+HEAP_BLOCK_BYTES_MAX: Final = 32 * 1024 * 1024
+#: Free memory that may stay at the top of a heap.
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# From glibc's malloc.h; part of its ABI.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to reuse large blocks; return whether it did (another C library has no such setting)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    settings = ((_M_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX), (_M_TRIM_THRESHOLD, KEPT_BYTES_MAX))
+    return all(mallopt(setting, value) == 1 for setting, value in settings)
