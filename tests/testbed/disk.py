@@ -45,9 +45,10 @@ class Content:
             return
         if at > len(self.now):
             self.now.extend(bytes(at - len(self.now)))
-        if at + len(data) > len(self.now):
-            self.sizes.append(at + len(data))
         self.now[at : at + len(data)] = data
+        if at + len(data) > len(self.durable):
+            # Also of a file that is as long already, if a failed sync left the disk's copy short.
+            self.sizes.append(len(self.now))
         self._note(at, at + len(data))
 
     def truncate(self, size: int) -> None:

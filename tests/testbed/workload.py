@@ -6,7 +6,9 @@ numbered, so that each is known wherever it turns up.
 
 from __future__ import annotations
 
+import errno
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketq.errors import RocketqError
@@ -18,10 +20,11 @@ from rocketq.protocol.calls import (
 )
 from rocketq.protocol.model import FlushMode
 from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.recovery import RecoveryReport
 from rocketq_broker.store.store import MessageStore
 from tests.testbed.crashing_files import CrashingFiles
-from tests.testbed.disk import Disk
+from tests.testbed.disk import KINDS, Disk, Fault
 from tests.testbed.driver import Call, Driver, batch, burst, config
 from tests.testbed.ledger import Alter, BrokenPromise, Commit, Create, Delete, Entry, Ledger, Send
 
@@ -141,9 +144,9 @@ class Lives:
         self.worker = Worker(random.Random(self.seed + 1), self.flush)
         self.settings = small_config(self.rng, self.flush)
 
-    def open(self) -> Driver:
+    def open(self, on_fault: Callable[[StoreError], None] | None = None) -> Driver:
         """Start a store on the disk as it is."""
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk))
+        store = MessageStore(self.settings, files=CrashingFiles(self.disk), on_fault=on_fault)
         self.reports.append(store.start())
         return Driver(store)
 
@@ -152,7 +155,7 @@ class Lives:
         self.disk.cut_at = self.disk.operations + self.rng.randint(1, operations_max)
         try:
             driver = self.open()
-        except OSError:
+        except (OSError, LogFailed):
             return self.disk.log_bytes()
         if self.worker.work(driver.store, groups) and self.rng.random() < 0.3:
             end_life(driver.store)
@@ -161,13 +164,38 @@ class Lives:
         end_life(driver.store)
         return written
 
-    def restart_and_check(self, written: bytes) -> None:
+    def live_with_fault(self, groups: int = 12) -> Fault:
+        """Work while one operation of the disk fails; end by a power cut or, as likely, by kill -9."""
+        fault = self.disk.fail(
+            self.rng.choice(KINDS),
+            self.rng.choice((errno.ENOSPC, errno.EIO)),
+            nth=self.rng.choice((1, 2, 3, 5, 8, 13, 21)),
+            path=self.rng.choice(("", "", "commitlog", "consumequeue", "state")),
+            share=self.rng.random(),
+            evict=self.rng.random() < 0.5,
+        )
+        faults: list[StoreError] = []
+        try:
+            driver = self.open(faults.append)
+        except (OSError, LogFailed):
+            return fault
+        self.worker.work(driver.store, groups)
+        if self.rng.random() < 0.5:
+            self.disk.cut_power()
+        else:
+            self.disk.end_session()
+        end_life(driver.store)
+        return fault
+
+    def restart_and_check(self, written: bytes | None = None) -> None:
         """Power on, recover, hold the store against the ledger, and go on from what it has."""
-        self.disk.restart()
+        if not self.disk.is_on:
+            self.disk.restart()
+        self.disk.faults.clear()
         driver = self.open()
         try:
             kept = self.disk.log_bytes()
-            if kept != written[: len(kept)]:
+            if written is not None and kept != written[: len(kept)]:
                 raise BrokenPromise("the recovered log is no beginning of the one that was written")
             self.worker.ledger.check(driver)
             self.worker.ledger.adopt(driver)

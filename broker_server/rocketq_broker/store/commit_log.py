@@ -14,6 +14,7 @@ before the next one is begun, so only the last one can have a torn tail.
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, peek, verify
-from rocketq_broker.store.errors import MissingSegment, SegmentGone
+from rocketq_broker.store.errors import LogFailed, MissingSegment, SegmentGone
 from rocketq_broker.store.files import File, Files
 from rocketq_broker.store.handles import Handles
 
@@ -91,6 +92,8 @@ class CommitLog:
         ]
         # The last segment stays open, whatever else the handle cache gives up.
         self._last: File | None = None
+        self._sync_lock = threading.Lock()
+        self._sync_failed = ""
         self.end = self._starts[-1] + self.size_of(self._starts[-1]) if self._starts else 0
 
     # --- where things are ---------------------------------------------------------
@@ -184,7 +187,7 @@ class CommitLog:
         return LogCursor(start, self.end, segment_bytes)
 
     def append(self, extents: Sequence[Extent]) -> None:
-        """Write extents in order; on an OSError nothing of them counts as written."""
+        """Write extents in order; on an OSError nothing of them counts as written. Raise LogFailed."""
         for extent in extents:
             if not self._starts or extent.segment != self._starts[-1]:
                 self._open_segment(extent.segment)
@@ -195,8 +198,9 @@ class CommitLog:
         if self._starts:
             self.sync()
         self._last = self._handles.get(self.path(start), create=True)
-        self._files.sync_directory(DIRECTORY)
+        # It counts from here on, so that `truncate` takes it back if its name cannot be made durable.
         self._starts.append(start)
+        self._files.sync_directory(DIRECTORY)
 
     def _current(self) -> File:
         if self._last is None:
@@ -204,20 +208,46 @@ class CommitLog:
         return self._last
 
     def sync(self) -> None:
-        """Put everything written on disk; after an OSError the log's fate is unknown."""
-        if self._starts:
-            self._current().sync()
+        """Put everything written on disk; raise LogFailed, then and ever after, if that fails.
+
+        The kernel tells of a failed write-back once, to whichever thread asks first, and
+        then calls the pages clean. So no later success may count: syncs take turns, and
+        one that failed is the last.
+        """
+        with self._sync_lock:
+            if self._sync_failed:
+                raise LogFailed("be synced", f"an earlier sync failed: {self._sync_failed}")
+            try:
+                if self._starts:
+                    self._current().sync()
+            except OSError as error:
+                self._sync_failed = str(error)
+                raise LogFailed("be synced", str(error)) from error
+
+    def write_again(self, begin: int) -> None:
+        """Write what the last segment holds from `begin` on once more, byte for byte.
+
+        If the process before this one died of a failed sync, the page cache still shows
+        what never reached the disk, and calls it clean: a sync would pass it over.
+        """
+        start = self._starts[-1] if self._starts else self.end
+        at = max(begin, start)
+        while at < self.end:
+            data = self.read(at, min(_WINDOW_BYTES, self.end - at))
+            self._current().write([data], at - start)
+            at += len(data)
 
     def truncate(self, end: int) -> None:
         """Cut everything from log offset `end` on, and make the cut durable."""
         self._last = None
         while self._starts and self._starts[-1] >= end:
             self._remove(self._starts.pop())
+            # Were its name to come back after a power cut, there would be a hole before it.
+            self._files.sync_directory(DIRECTORY)
         if self._starts:
             file = self._handles.get(self.path(self._starts[-1]))
             file.truncate(end - self._starts[-1])
             file.sync()
-        self._files.sync_directory(DIRECTORY)
         self.end = end
 
     def remove_oldest(self, count: int) -> None:

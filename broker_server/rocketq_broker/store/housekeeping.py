@@ -100,6 +100,9 @@ class Housekeeping:
                 except SegmentGone:
                     # Retention overtook the task; it goes on behind the new begin next time.
                     continue
+                except LogFailed as failure:
+                    self._writer.fail(failure)
+                    return
                 except OSError as error:
                     self._writer.fail(LogFailed(f"be kept ({name})", str(error)))
                     return

@@ -11,7 +11,8 @@
    frame's durable end does), good data has rotted: CorruptLog, and nothing is
    changed. Otherwise it is the torn tail of a write that was never
    acknowledged as flushed, and the log is cut there.
-5. The log is synced before anything of it is served again.
+5. After an unclean stop, what no snapshot vouches for is written again, and the
+   log is synced before anything of it is served.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class Recovery:
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
             queue.raise_min(queue.first_at(self.log.begin))
+        if not clean:
+            self.log.write_again(begin)
         self.log.sync()
         return RecoveryReport(
             clean, self.log.begin, self.log.end, begin, self._frames, self._messages, torn, tuple(self.notes)

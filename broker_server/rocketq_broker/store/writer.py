@@ -200,6 +200,9 @@ class LogWriter:
         except OSError as error:
             self._write_failed(plan, before, error)
             return
+        except LogFailed as failure:
+            self._fail_group(plan, failure)
+            return
         durable = self._published.durable_end
         try:
             if plan.extents and self._config.flush is FlushMode.SYNC:
@@ -207,8 +210,11 @@ class LogWriter:
                 self._log.sync()
                 durable = self._log.end
             self._publish(plan, durable)
+        except LogFailed as failure:
+            self._fail_group(plan, failure)
+            return
         except OSError as error:
-            self._fail_group(plan, LogFailed("make a group durable and readable", str(error)))
+            self._fail_group(plan, LogFailed("make a group readable", str(error)))
             return
         self.groups += 1
         for receipt in self._unanswered(plan):
