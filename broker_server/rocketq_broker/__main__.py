@@ -22,6 +22,7 @@ from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.app import create_app
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
+from rocketq_broker.heap import keep_freed_memory
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
     configure_logging()
+    keep_freed_memory()
     limits = ServerLimits()
     try:
         config = config_of(arguments)
@@ -85,20 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rocketq_broker: {error}", file=sys.stderr)
         return 2
     app = create_app(config)
+    app.bound(address_of(listener))
     # A fault ends the process the way an operator would: in good order, only with another exit code.
-    app.listens_on(address_of(listener), stop=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    try:
-        code = serve(
-            app,
-            service="broker",
-            name=config.name,
-            listener=listener,
-            limits=limits,
-            parent_pid=arguments.parent_pid,
-        )
-    except SystemExit:
-        # uvicorn's way to end when an app could not start.
-        code = 1
+    app.broker.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    code = serve(
+        app, service="broker", name=config.name, listener=listener, limits=limits,
+        parent_pid=arguments.parent_pid,
+    )  # fmt: skip
     if app.broker.failure is not None:
         print(f"rocketq_broker: {app.broker.failure}", file=sys.stderr)
     return code

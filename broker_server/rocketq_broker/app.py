@@ -3,6 +3,7 @@
     POST /v1/topics/{topic}/messages                     send
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
+    GET  /v1/topics/{topic}/messages?key=…               find
     anything else                                        FastAPI (control, operations, docs)
 
 A data call is found by cutting its raw path at the slashes, before anything is
@@ -26,11 +27,13 @@ from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
 from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer, install_error_answers
 from rocketq.service.documentation import add_documentation
+from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations
+from rocketq.service.parameters import known_parameters_only
 from rocketq.service.routes import Permission, Resource, Rule
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.control import install_groups, install_topics, known_parameters_only
+from rocketq_broker.control import install_groups, install_topics
 from rocketq_broker.exchange import Answer, DataRequest, Headers, deliver
 from rocketq_broker.measurements import BrokerCollector
 
@@ -48,8 +51,13 @@ SEND: Final = DataRoute("POST", "/v1/topics/{topic}/messages", Rule(Permission.P
 PULL: Final = DataRoute(
     "GET", "/v1/topics/{topic}/queues/{queue}/messages", Rule(Permission.CONSUME, Resource.TOPIC)
 )
-OFFSETS: Final = DataRoute("GET", "/v1/topics/{topic}/offsets", Rule(Permission.CONSUME, Resource.TOPIC))
-DATA_ROUTES: Final = (SEND, PULL, OFFSETS)
+OFFSETS: Final = DataRoute(
+    "GET",
+    "/v1/topics/{topic}/offsets",
+    Rule(Permission.CONSUME, Resource.TOPIC, (Permission.PRODUCE,)),
+)
+FIND: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
+DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND)
 
 #: What tells data paths apart: how many parts, and those that are no names.
 _PathKey = tuple[int, bytes, bytes, bytes]
@@ -59,20 +67,23 @@ log = structlog.get_logger("rocketq.broker")
 
 
 class BrokerApp:
-    """The ASGI callable; `begin_shutdown` and `exit_code` are what the runner asks of an app."""
+    """The ASGI callable; its attributes are the hooks of `rocketq.service.runner`."""
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.broker = Broker(config, clock=clock)
-        self.control = _control_plane(self.broker)
+        self.connection_counts = ConnectionCounts()
+        self.control = _control_plane(self.broker, self.connection_counts)
         self._address = ""
         self._whole = ErrorBoundary(self._http)
-        self._paths = {_path_key(route.path.encode().split(b"/")): route for route in DATA_ROUTES}
+        self._paths: dict[_PathKey, dict[str, DataRoute]] = {}
+        for route in DATA_ROUTES:
+            key = _path_key(route.path.encode().split(b"/"))
+            self._paths.setdefault(key, {})[route.method] = route
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {}
 
-    def listens_on(self, address: str, stop: Callable[[], None] | None = None) -> None:
-        """Take the address to register under, and the way to end the server after a fault."""
+    def bound(self, address: str) -> None:
+        """Take the address to register under."""
         self._address = address
-        self.broker.on_failure = stop
 
     def begin_shutdown(self) -> None:
         """Answer held calls now: the runner waits for them before the lifespan ends."""
@@ -104,6 +115,7 @@ class BrokerApp:
             SEND: broker.send.handle,
             PULL: broker.pull.handle,
             OFFSETS: broker.offsets.handle,
+            FIND: broker.find.handle,
         }
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -120,15 +132,15 @@ class BrokerApp:
         self.broker.enter()
         try:
             parts = raw_path.split(b"/")
-            route = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
-            if route is None:
+            methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
+            if methods is None:
                 _check_slashes(parts)
                 await self.control(scope, receive, send)
-            elif scope["method"] != route.method:
-                error = MethodNotAllowed(scope["method"], scope["path"])
-                await _refuse(error, [(b"allow", route.method.encode())], send)
-            else:
+            elif (route := methods.get(scope["method"])) is not None:
                 await self._data(route, parts, scope, receive, send)
+            else:
+                error = MethodNotAllowed(scope["method"], scope["path"])
+                await _refuse(error, [(b"allow", ", ".join(methods).encode())], send)
         finally:
             self.broker.leave()
 
@@ -159,7 +171,7 @@ def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:
     return BrokerApp(config, clock)
 
 
-def _control_plane(broker: Broker) -> FastAPI:
+def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     app = FastAPI(
         title=f"rocketq broker {broker.config.name}",
         version=version("rocketq"),
@@ -175,7 +187,7 @@ def _control_plane(broker: Broker) -> FastAPI:
     registry.register(
         BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
     )
-    add_operations(app, "broker", broker.problems, registry)
+    add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app
 

@@ -27,6 +27,7 @@ from rocketq.protocol.model import Perm
 from rocketq.protocol.route import BrokerIdentity
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.find import FindProcessor
 from rocketq_broker.measurements import Gauges, Measurements
 from rocketq_broker.offsets import OffsetsProcessor
 from rocketq_broker.pull import PullProcessor
@@ -103,6 +104,7 @@ class Broker:
         self.send = SendProcessor(config, self.store, self.completions, self.measurements, self.executor)
         self.pull = PullProcessor(config, self.store, self.held, self.measurements, self.executor)
         self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
+        self.find = FindProcessor(config, self.store, self.executor)
         self.identity = BrokerIdentity(
             config.cluster, config.name, config.broker_id, (config.advertise or address).rstrip("/")
         )

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from pydantic import TypeAdapter
 
 from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
 from rocketq.protocol import calls
@@ -27,10 +26,11 @@ from rocketq.protocol.calls import (
 )
 from rocketq.protocol.model import TopicConfig, is_legal_name
 from rocketq.service.answers import read_body
+from rocketq.service.documentation import takes
+from rocketq.service.operations import json_response
 from rocketq.service.routes import Permission, Resource, declare
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
-from rocketq_broker.query import parse
 
 CONTROL_BODY_BYTES_MAX: Final = 1 * MIB
 
@@ -41,22 +41,21 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
     """Add the routes of topics to `app`."""
 
     @app.get("/v1/topics", responses=_answers(TopicListing))
-    @declare(Permission.CONSUME, Resource.CLUSTER)
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
     async def list_topics() -> Response:
         """All topics of this broker."""
-        return _json(TopicListing(broker.config.name, broker.store.topics()))
+        return json_response(TopicListing(broker.config.name, broker.store.topics()))
 
     @app.get("/v1/topics/{topic}", responses=_answers(TopicDescription))
-    @declare(Permission.CONSUME, Resource.TOPIC)
+    @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, Permission.ADMIN)
     async def describe_topic(topic: str) -> Response:
         """One topic with its offsets."""
         config = existing_topic(broker, topic)
         offsets = broker.store.offsets(topic)
-        return _json(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
+        return json_response(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
 
-    @app.put(
-        "/v1/topics/{topic}", responses=_answers(TopicConfig, 201), openapi_extra=_body(CreateTopicRequest)
-    )
+    @app.put("/v1/topics/{topic}", responses=_answers(TopicConfig, 201))
+    @takes(CreateTopicRequest)
     @declare(Permission.ADMIN, Resource.TOPIC)
     async def create_topic(topic: str, request: Request) -> Response:
         """Create a topic: 201, or 200 if it exists and the request tolerates that."""
@@ -68,9 +67,10 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         config: TopicConfig = await broker.completions.outcome(
             partial(broker.store.create_topic, topic, wanted)
         )
-        return _json(config, 200 if known.get(topic) == config.incarnation else 201)
+        return json_response(config, 200 if known.get(topic) == config.incarnation else 201)
 
-    @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig), openapi_extra=_body(AlterTopicRequest))
+    @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig))
+    @takes(AlterTopicRequest)
     @declare(Permission.ADMIN, Resource.TOPIC)
     async def alter_topic(topic: str, request: Request) -> Response:
         """Change what the request gives."""
@@ -78,7 +78,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         existing_topic(broker, topic)
         config = await broker.completions.outcome(partial(broker.store.alter_topic, topic, wanted))
         broker.held.changed(topic)
-        return _json(config)
+        return json_response(config)
 
     @app.delete("/v1/topics/{topic}")
     @declare(Permission.ADMIN, Resource.TOPIC)
@@ -87,7 +87,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         existing_topic(broker, topic)
         await broker.completions.outcome(partial(broker.store.delete_topic, topic))
         broker.forget_topic(topic)
-        return _json({})
+        return json_response({})
 
 
 def install_groups(app: FastAPI, broker: Broker) -> None:
@@ -98,19 +98,18 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
     async def group_offsets(group: str, topic: str | None = None) -> Response:
         """A group's progress on this broker; a queue it never committed is absent."""
         check_name("group", group)
-        return _json(broker.store.group_offsets(group, topic))
+        return json_response(broker.store.group_offsets(group, topic))
 
-    @app.put(
-        "/v1/groups/{group}/offsets",
-        responses=_answers(GroupOffsets),
-        openapi_extra=_body(CommitOffsetsRequest),
-    )
+    @app.put("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @takes(CommitOffsetsRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def commit_offsets(group: str, request: Request) -> Response:
         """Store a group's progress; it only advances, unless `reset`."""
         wanted = await json_body(request, CommitOffsetsRequest)
         check_name("group", group)
-        return _json(await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted)))
+        return json_response(
+            await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted))
+        )
 
     @app.get("/v1/messages/{message_id}")
     @declare(Permission.CONSUME, Resource.TOPIC)
@@ -118,13 +117,6 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
         """One message by its id, `broker:topic:queue:offset`."""
         document = await broker.pull.message(message_id)
         return Response(document, media_type=calls.JSON)
-
-
-async def known_parameters_only(request: Request) -> None:
-    """Refuse query parameters that a route does not take: FastAPI would ignore them."""
-    if request.scope["query_string"]:
-        taken = request.scope["route"].dependant.query_params
-        parse(request.scope["query_string"], frozenset(field.alias for field in taken))
 
 
 def check_name(kind: str, name: str) -> None:
@@ -160,17 +152,6 @@ async def json_body(request: Request, kind: type[T]) -> T:
     return value
 
 
-def _json(value: object, status: int = 200) -> Response:
-    return Response(calls.encode(value), status, media_type=calls.JSON)
-
-
-# --- for the OpenAPI document: the handlers read and write JSON themselves ------------------
-
-
 def _answers(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return what the OpenAPI document says of an answer; the handlers write it themselves."""
     return {status: {"model": model}}
-
-
-def _body(kind: Any) -> dict[str, Any]:
-    schema = TypeAdapter(kind).json_schema()
-    return {"requestBody": {"content": {calls.JSON: {"schema": schema}}}}

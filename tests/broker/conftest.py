@@ -117,7 +117,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         config = BrokerConfig(name=name, data_dir=fields.pop("data_dir", tmp_path / name), port=0, **fields)
         app = create_app(config)
         server = ServerThread(app)
-        app.listens_on(server.address)
+        app.bound(server.address)
         server.__enter__()
         running.append(server)
         return Http(server.address)

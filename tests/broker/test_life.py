@@ -145,7 +145,7 @@ def test_after_a_fault_of_the_log_nothing_more_is_acknowledged(
     app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path))
     asked_to_stop = threading.Event()
     with ServerThread(app) as server:
-        app.listens_on(server.address, stop=asked_to_stop.set)
+        app.broker.on_failure = asked_to_stop.set
         broker = Http(server.address)
         broker.create("orders")
         assert broker.send("orders", stream(numbered(2)), "?queue=0").status == 200

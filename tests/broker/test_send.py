@@ -280,7 +280,7 @@ def test_a_good_request_may_come_in_pieces(broker: Http) -> None:
 
 def test_wrong_methods_are_told_so(broker: Http) -> None:
     for method, path in (
-        ("GET", "/v1/topics/orders/messages"),
+        ("PATCH", "/v1/topics/orders/messages"),
         ("PUT", "/v1/topics/orders/messages"),
         ("POST", "/v1/topics/orders/queues/0/messages?offset=0"),
         ("DELETE", "/v1/topics/orders/offsets"),

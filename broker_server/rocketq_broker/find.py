@@ -1,0 +1,88 @@
+"""Find: the messages of a topic that have a key, newest first, as JSON.
+
+    ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N
+
+The index is built behind the log writer; `lag_bytes` says how much of the log it had
+not yet seen, so "not found" can be told from "not yet".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import msgspec
+
+from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
+from rocketq.protocol.model import KEY_BYTES_MAX, MessageQueue, Perm, is_legal_name
+from rocketq_broker import forms
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.exchange import Answer, DataRequest, json_answer
+from rocketq_broker.query import NUMBER_MAX, parse, whole_number
+from rocketq_broker.store.store import KeyQuery, MessageStore
+
+#: RocketMQ returns at most 64 (maxMsgsNumBatch).
+DEFAULT_FOUND: Final = 64
+FOUND_MAX: Final = 1_000
+
+_PARAMETERS: Final = frozenset({"key", "key_base64", "begin", "end", "limit"})
+
+
+class FindProcessor:
+    """Handles `GET /v1/topics/{topic}/messages`, on the loop's thread; the search runs on another."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, executor: Executor) -> None:
+        self._config = config
+        self._store = store
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+
+    async def handle(self, request: DataRequest) -> Answer:
+        given = parse(request.query_string, _PARAMETERS)
+        query = KeyQuery(
+            self._readable(request.topic),
+            _key(given),
+            whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
+            whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
+            whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
+        )
+        return json_answer(await self._loop.run_in_executor(self._executor, self._found, query))
+
+    def _readable(self, topic: str) -> str:
+        """Return the name of a topic that exists and may be read."""
+        try:
+            config = self._store.topic(topic)
+        except TopicNotFound:
+            if not is_legal_name(topic):
+                raise InvalidName("topic", topic) from None
+            raise
+        if not config.perm & Perm.READ:
+            raise NoPermission("Reading", f"topic {topic}")
+        return topic
+
+    def _found(self, query: KeyQuery) -> bytes:
+        found = self._store.find(query)
+        messages: list[dict[str, Any]] = []
+        for piece in found.slices:
+            place = MessageQueue(query.topic, self._config.name, piece.header.queue)
+            messages += forms.messages(forms.Decoded((piece,), piece.next_offset), place)
+        return msgspec.json.encode({"messages": messages, "lag_bytes": found.lag_bytes})
+
+
+def _key(given: Mapping[str, str]) -> bytes:
+    """Return the key to look for; raise InvalidRequest unless it is given in exactly one form."""
+    if ("key" in given) == ("key_base64" in given):
+        raise InvalidRequest("the query", "needs either key or key_base64")
+    if "key" in given:
+        key = given["key"].encode("utf-8")
+    else:
+        try:
+            key = binascii.a2b_base64(given["key_base64"].encode("ascii"), strict_mode=True)
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise InvalidRequest("parameter key_base64", f"is not base64: {error}") from None
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        raise InvalidRequest("parameter key", f"has {len(key)} bytes, not 1 to {KEY_BYTES_MAX}")
+    return key
