@@ -11,6 +11,7 @@ import rich_click as click
 if TYPE_CHECKING:
     from rocketq.broker_api import BrokerApi
     from rocketq.client import Client
+    from rocketq.protocol.calls import TopicDescription
     from rocketq.routes import RouteCache
 
 DEFAULT: Final = "http://127.0.0.1:9876"
@@ -35,6 +36,12 @@ def connect(nameservers: str) -> Client:
     from rocketq.client import Client
 
     return Client(nameservers)
+
+
+def described(client: Client, topic: str) -> dict[str, TopicDescription]:
+    """Return a topic as each broker has it; raise RouteNotFound, which names the nearest one, if none does."""
+    client.route(topic)
+    return client.describe_topic(topic)
 
 
 class Administration:

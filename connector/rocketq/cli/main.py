@@ -99,10 +99,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, say) has had enough; that is how pipes end.
-        sys.stderr.close()
-        sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rich_click as click
 
-from rocketq.cli.connection import connect, nameservers_option
+from rocketq.cli.connection import connect, described, nameservers_option
 from rocketq.cli.output import output_option, say
 
 if TYPE_CHECKING:
@@ -139,6 +140,9 @@ def consume(
             except KeyboardInterrupt:
                 # Ctrl-C is how following ends; what was shown is committed.
                 say("")
+            except BrokenPipeError:
+                # The reader, `head` say, has had enough: that is how pipes end. Nothing more may be written.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     say(f"{shown} message(s)")
 
 
@@ -230,7 +234,7 @@ def _ends(client: Client, topic: str) -> dict[MessageQueue, int]:
 
     return {
         MessageQueue(topic, broker, number): queue.max
-        for broker, description in client.describe_topic(topic).items()
+        for broker, description in described(client, topic).items()
         for number, queue in enumerate(description.queues)
         if queue.max > queue.min
     }

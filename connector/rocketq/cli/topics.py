@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.cli.connection import administration, connect, nameservers_option
+from rocketq.cli.connection import administration, connect, described, nameservers_option
 from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def describe(name: str, nameservers: str, output: str) -> None:
       rocketq topic describe orders -o jsonl | jq -s 'map(.messages) | add'
     """
     with connect(nameservers) as client:
-        described = client.describe_topic(name)
+        found = described(client, name)
     rows: list[dict[str, Any]] = [
         {
             "broker": broker,
@@ -140,7 +140,7 @@ def describe(name: str, nameservers: str, output: str) -> None:
             "max": queue.max,
             "messages": queue.max - queue.min,
         }
-        for broker, description in sorted(described.items())
+        for broker, description in sorted(found.items())
         for number, queue in enumerate(description.queues)
     ]
     show(rows, output)
@@ -183,6 +183,7 @@ def alter(
     if all(value is None for value in changes.values()):
         raise click.UsageError("Say what to change: --queues, --perm, --retention, …")
     with connect(nameservers) as client:
+        client.route(name)
         altered = client.alter_topic(name, **changes)
     show(_rows(altered), output)
 
@@ -200,7 +201,7 @@ def delete(name: str, yes: bool, nameservers: str) -> None:
       rocketq topic delete orders --yes
     """
     with connect(nameservers) as client:
-        brokers = sorted(client.describe_topic(name))
+        brokers = sorted(described(client, name))
         if not yes:
             typed = click.prompt(f"Type {name} to delete it on {', '.join(brokers)}", err=True)
             if typed != name:
