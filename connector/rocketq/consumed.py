@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -63,8 +63,8 @@ def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
     """Return the messages of all parts as values."""
     found: list[StoredMessage] = []
     for part in parts:
-        columns = [part.batch.column(name).to_pylist() for name in ("body", "key", "tag", "properties")]
-        born = part.batch.column("born_at").cast(pa.int64()).to_pylist()
+        columns = [_values(part.batch.column(name)) for name in ("body", "key", "tag", "properties")]
+        born = _values(part.batch.column("born_at").cast(pa.int64()))
         found += [
             StoredMessage(
                 part.queue,
@@ -79,6 +79,12 @@ def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
             for index, (body, key, tag, properties, born_at_us) in enumerate(zip(*columns, born, strict=True))
         ]
     return found
+
+
+def _values(column: pa.Array) -> list[Any]:
+    # Most columns of most batches are all null, and Arrow boxes each null on its own.
+    rows = len(column)
+    return [None] * rows if column.null_count == rows else column.to_pylist()
 
 
 def _placed(part: Part) -> pa.RecordBatch:
