@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rocketq.protocol.model import PullStatus
 from rocketq.protocol.slices import open_frames
+from rocketq_broker import salvage as command
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptLog, MissingSegment
 from rocketq_broker.store.files import OSFiles
@@ -128,3 +130,27 @@ def test_a_salvaged_log_can_be_rebuilt_from_itself_again(settings: StoreConfig) 
         for queue in range(2):
             expected = {o for o in range(20 * ROWS) if ("u", queue, o) not in lost}
             assert set(surviving(driver, "u", queue)) == expected
+
+
+def test_the_command_looks_first_and_changes_nothing_until_told(
+    settings: StoreConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = segments(settings)[2]
+    flip_bit(path, 9000)
+    before = path.read_bytes()
+    assert command.main(["--data-dir", str(settings.directory)]) == 10
+    looked = json.loads(capsys.readouterr().out)
+    assert [gap["why"] for gap in looked["gaps"]] == ["the checksum does not hold"]
+    assert path.read_bytes() == before
+    assert command.main(["--data-dir", str(settings.directory), "--yes"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert sum(each["end"] - each["first"] for each in report["lost"]) == ROWS
+    assert command.main(["--data-dir", str(settings.directory)]) == 0
+
+
+def test_the_command_leaves_a_running_brokers_directory_alone(
+    settings: StoreConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened(settings):
+        assert command.main(["--data-dir", str(settings.directory), "--yes"]) == 1
+    assert "in use by another broker" in capsys.readouterr().err
