@@ -11,6 +11,7 @@ failed `sync` its fate is unknown.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ import pyarrow as pa
 from rocketq_broker.store.errors import StoreLocked
 from rocketq_broker.store.retention import DiskUsage
 
+#: What the operating system says when there is no space; it then wrote nothing, or a part.
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: Linux takes at most this many parts in one gathering write (IOV_MAX).
 PARTS_MAX = 1024
 

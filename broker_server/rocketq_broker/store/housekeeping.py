@@ -2,13 +2,15 @@
 
 Each task is a method that a test can call; the threads only call them in time.
 A task that fails with an OSError stops the log (`LogWriter.fail`): a disk that
-refuses one of these can no longer be trusted with the next write either.
+refuses one of these can no longer be trusted with the next write either. Only a
+full disk is no fault: snapshots and index files wait until there is space.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from posixpath import dirname
 
@@ -20,13 +22,23 @@ from rocketq_broker.store import snapshot as snapshots
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import LogFailed, SegmentGone
-from rocketq_broker.store.files import Files
+from rocketq_broker.store.files import FULL_ERRORS, Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.key_index import KeyIndex
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
 from rocketq_broker.store.state import Picture, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
+
+
+@contextmanager
+def _full_disk_is_no_fault() -> Iterator[None]:
+    """Let what is written aside and can wait fail for want of space; its task comes round again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_ERRORS:
+            raise
 
 
 class Housekeeping:
@@ -59,24 +71,24 @@ class Housekeeping:
         self._snapshot_due = threading.Event()
         self._index_due = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._dues: list[threading.Event] = []
 
     def start(self) -> None:
         if self._config.flush is FlushMode.ASYNC:
-            self._keep("rocketq-flush", self._config.flush_interval_ms, self._stopping, self.flush)
+            self._keep("rocketq-flush", self._config.flush_interval_ms, threading.Event(), self.flush)
         else:
             half_ms = max(1, self._config.flush_timeout_ms // 2)
-            self._keep("rocketq-flush-watch", half_ms, self._stopping, self._writer.answer_slow_sync)
+            self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_sync)
         self._keep(
             "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
         )
-        self._keep("rocketq-retention", self._config.retention_interval_ms, self._stopping, self.retain)
-
+        self._keep("rocketq-retention", self._config.retention_interval_ms, threading.Event(), self.retain)
         self._keep("rocketq-index", self._config.index_interval_ms, self._index_due, self.index)
 
     def stop(self) -> None:
         self._stopping.set()
-        self._index_due.set()
-        self._snapshot_due.set()
+        for due in self._dues:
+            due.set()
         for thread in self._threads:
             thread.join()
 
@@ -92,9 +104,10 @@ class Housekeeping:
         def run() -> None:
             while True:
                 due.wait(interval_ms / 1000)
+                # In this order: what is set after the look at `_stopping` is seen by the next wait.
+                due.clear()
                 if self._stopping.is_set():
                     return
-                due.clear()
                 try:
                     work()
                 except SegmentGone:
@@ -109,6 +122,7 @@ class Housekeeping:
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
+        self._dues.append(due)
         thread.start()
 
     # --- write back -------------------------------------------------------------------
@@ -139,8 +153,10 @@ class Housekeeping:
                 self._queues.dirty.clear()
             self.flush()
             self._sync_queue_files(dirty)
-            snapshots.write(self._files, snapshots.Snapshot(position, picture))
-            self.snapshot_position = position
+            # On a full disk the one before stays, and recovery would replay more.
+            with _full_disk_is_no_fault():
+                snapshots.write(self._files, snapshots.Snapshot(position, picture))
+                self.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
         directories = set()
@@ -150,6 +166,8 @@ class Housekeeping:
             except FileNotFoundError:
                 # Its topic was deleted, or retention took the file; nothing is left to vouch for.
                 continue
+            except OSError as error:
+                raise LogFailed(f"have {path} synced", str(error)) from error
             directories.add(dirname(path))
         parents = {dirname(each) for each in directories}
         for directory in sorted(directories | parents | {dirname(each) for each in parents}):
@@ -160,8 +178,14 @@ class Housekeeping:
 
     def index(self) -> None:
         """Index what is on disk and not indexed yet."""
-        while self._index.catch_up() and not self._stopping.is_set():
-            continue
+        with _full_disk_is_no_fault():
+            while self._index.catch_up() and not self._stopping.is_set():
+                continue
+
+    def put_index_in_file(self) -> None:
+        """Write what is indexed in memory to a file; on a full disk, the next start indexes it again."""
+        with _full_disk_is_no_fault():
+            self._index.write_file()
 
     # --- retention --------------------------------------------------------------------
 

@@ -83,11 +83,15 @@ class Recovery:
     lost: list[tuple[QueueKey, int, int]] = field(default_factory=list)
     #: A log replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
+    #: The log offset below which a snapshot says that all was on disk, whatever became of the queues.
+    _vouched: int = 0
 
     def run(self, clean: bool) -> RecoveryReport:
         """Recover; raise CorruptLog or MissingSegment and change nothing if data is damaged."""
         self.log.check_no_hole()
         snapshot = self._sound_snapshot()
+        if snapshot is None:
+            snapshots.distrust_queues(self.files)
         begin = self._start_from(snapshot)
         end = self._replay(begin)
         torn = self.log.end - end
@@ -122,7 +126,12 @@ class Recovery:
                 f"it ends at {self.log.end}",
                 f"the snapshot vouches for everything below {snapshot.position}",
             )
-        if snapshot.position < self.log.begin or not self.queues.hold_files_for(snapshot.picture.ranges):
+        self._vouched = snapshot.position
+        if (
+            snapshot.position < self.log.begin
+            or not snapshots.vouches_for_queues(self.files)
+            or not self.queues.hold_files_for(snapshot.picture.ranges)
+        ):
             self.notes.append("ConsumeQueue files were missing or short; they were rebuilt from the log.")
             return None
         return snapshot
@@ -249,6 +258,9 @@ class Recovery:
                 why,
                 "a later segment exists, and one is synced before the next begins",
             )
+        if at < self._vouched:
+            evidence = f"the snapshot vouches for everything below {self._vouched}"
+            raise CorruptLog(self.log.path(start), at, why, evidence)
         witness = witness_against(self.log, at)
         if witness is not None:
             raise CorruptLog(

@@ -24,6 +24,7 @@ from rocketq_broker.store.state import Picture, decode_picture, encode
 DIRECTORY: Final = "state"
 PATH: Final = f"{DIRECTORY}/snapshot"
 _ASIDE: Final = f"{DIRECTORY}/snapshot.new"
+_REBUILDING: Final = f"{DIRECTORY}/rebuilding"
 _MAGIC: Final = b"RQS\x01"
 _HEAD: Final = struct.Struct("<QII")
 _PREFIX: Final = 8
@@ -48,6 +49,25 @@ def write(files: Files, snapshot: Snapshot) -> None:
     file.sync()
     files.replace(_ASIDE, PATH)
     files.sync_directory(DIRECTORY)
+    if files.exists(_REBUILDING):
+        files.remove(_REBUILDING)
+        files.sync_directory(DIRECTORY)
+
+
+def distrust_queues(files: Files) -> None:
+    """Note, durably, that the ConsumeQueues are no longer what the snapshot says.
+
+    Whoever rebuilds them must say so first: if the power goes before they are on disk, they
+    may be as long as the snapshot says and hold nothing. Its position still counts.
+    """
+    if files.exists(PATH):
+        files.open(_REBUILDING, create=True)
+        files.sync_directory(DIRECTORY)
+
+
+def vouches_for_queues(files: Files) -> bool:
+    """Whether the ConsumeQueues are as the snapshot says; the next one to be written says so again."""
+    return not files.exists(_REBUILDING)
 
 
 def read(files: Files) -> Snapshot | None:

@@ -131,19 +131,19 @@ class MessageStore:
             self._log = CommitLog(self._files, self._handles)
             recovery = Recovery(self._files, self._log, self._queues)
             report = recovery.run(clean)
+            self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
+            self._index = KeyIndex(self._files, self._log, self._queues, self._published)
+            self._index.load()
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
         except BaseException:
             self._handles.close()
             self._files.unlock()
             raise
-        self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
         self._writer = LogWriter(
             self._config, self._log, self._queues, self._published, self._clock,
             self._on_arrival, self._on_change, self._on_fault, self._committed,
         )  # fmt: skip
-        self._index = KeyIndex(self._files, self._log, self._queues, self._published)
-        self._index.load()
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._published,
             self._writer, self._index, self._clock,
@@ -156,14 +156,16 @@ class MessageStore:
         """Commit what was taken, put everything on disk and leave in good order."""
         self._writer.stop()
         self._housekeeping.stop()
-        if not self._writer.failed:
-            self.flush()
-            self.take_snapshot()
-            self._index.write_file()
-            self._files.remove(ABORT)
-            self._files.sync_directory("")
-        self._handles.close()
-        self._files.unlock()
+        try:
+            if not self._writer.failed:
+                self.flush()
+                self.take_snapshot()
+                self._housekeeping.put_index_in_file()
+                self._files.remove(ABORT)
+                self._files.sync_directory("")
+        finally:
+            self._handles.close()
+            self._files.unlock()
 
     def _committed(self, position: int) -> None:
         self._housekeeping.committed(position)

@@ -5,14 +5,14 @@ together while it was busy, plans them (`group`), writes the log with one
 gathering write, and under sync flush makes it durable with one fdatasync: the
 more senders there are, the more share the price of a sync.
 
-The order within a commit is the promise: log, then disk (sync flush), then
-ConsumeQueue units, then the queue's end and the state, then the answers. Whoever
-has an answer can read what it speaks of.
+The order within a commit is the promise: log and ConsumeQueue units, then disk
+(sync flush), then the queue's end and the state, then the answers. Whoever has an
+answer can read what it speaks of. Until the queue's end moves nobody sees a thing,
+so a disk that is full before that is the senders' to know, and no more.
 """
 
 from __future__ import annotations
 
-import errno
 import queue as queues_module
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -28,11 +28,11 @@ from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.files import FULL_ERRORS
 from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, Receipt
 from rocketq_broker.store.queues import QueueKey, Queues
 from rocketq_broker.store.state import State
 
-_FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: What a full queue tells senders to wait; roughly the time to write a group or two.
 RETRY_AFTER_MS: Final = 50
 _OPERATION_BYTES: Final = 256
@@ -141,6 +141,16 @@ class LogWriter:
     # --- the writer thread --------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            # A defect of ours or of a caller's `done`: nobody may wait for ever on a thread that is gone.
+            self.fail(LogFailed("be served", repr(error)))
+            raise
+        finally:
+            self._refuse_rest()
+
+    def _serve(self) -> None:
         running = True
         while running:
             group: list[Operation] = []
@@ -151,7 +161,6 @@ class LogWriter:
                 self._refuse(group, BrokerUnavailable(self._config.broker, self._stopped_why))
                 continue
             self._commit(self._in_time(group))
-        self._refuse_rest()
 
     def _take(self, group: list[Operation]) -> bool:
         """Wait for one operation and take all that came with it; return False at the end."""
@@ -197,6 +206,7 @@ class LogWriter:
         before = self._log.end
         try:
             self._log.append(plan.extents)
+            self._write_units(plan)
         except OSError as error:
             self._write_failed(plan, before, error)
             return
@@ -214,7 +224,7 @@ class LogWriter:
             self._fail_group(plan, failure)
             return
         except OSError as error:
-            self._fail_group(plan, LogFailed("make a group readable", str(error)))
+            self._fail_group(plan, LogFailed("be rid of a deleted topic's files", str(error)))
             return
         self.groups += 1
         for receipt in self._unanswered(plan):
@@ -281,22 +291,27 @@ class LogWriter:
         except OSError as second:
             self._fail_group(plan, LogFailed("be cut back after a failed write", str(second)))
             return
-        if error.errno in _FULL_ERRORS:
+        if error.errno in FULL_ERRORS:
             self._refuse_plan(plan, StoreFull(self._config.broker, 100))
             return
         self._fail_group(plan, LogFailed("be written", str(error)))
 
-    def _publish(self, plan: GroupPlan, durable: int) -> None:
+    def _write_units(self, plan: GroupPlan) -> None:
+        """Write a group's ConsumeQueue units, behind the queues' ends, where nobody reads yet."""
         by_queue: dict[QueueKey, list[Units]] = {}
         firsts: dict[QueueKey, int] = {}
         for frame in plan.frames:
             firsts.setdefault(frame.key, frame.first)
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
-        published = self._published
-        with published.lock:
+        # The set of files to sync, to which this adds, is the snapshot's as well.
+        with self._published.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
                 self._queues.make(key).write(firsts[key], made)
+
+    def _publish(self, plan: GroupPlan, durable: int) -> None:
+        published = self._published
+        with published.lock:
             for key, end in plan.ends.items():
                 self._queues.make(key).end = end
             published.state = plan.state
