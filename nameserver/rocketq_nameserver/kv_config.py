@@ -5,14 +5,16 @@
 The file is written anew on each change and put in place of the old one by a rename, file and directory
 synced, before the change is visible or acknowledged: a crash leaves the one or the
 other, and what was read once is not unread by a restart. (RocketMQ: KVConfigManager.)
-Without a directory all is in memory.
+A lock keeps a second NameServer out of the directory: each would write over the
+other's changes. Without a directory all is in memory.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -20,6 +22,7 @@ from rocketq.errors import InvalidConfiguration, InvalidName, NotFound, TooLarge
 from rocketq.protocol.model import is_legal_name
 
 FILE_NAME: Final = "kvConfig.json"
+LOCK_NAME: Final = "lock"
 VALUE_BYTES_MAX: Final = 64 * 1024
 ENTRIES_MAX: Final = 10_000
 
@@ -38,9 +41,15 @@ class KvConfig:
         """Read what is there; raise InvalidConfiguration if the file cannot be read or used."""
         self._path = directory / FILE_NAME if directory is not None else None
         self._namespaces: Namespaces = {}
+        self._lock: IO[bytes] | None = None
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self._path.parent)
             self._namespaces = _load(self._path)
+
+    def close(self) -> None:
+        """Let another one have the directory. Closing twice is no error."""
+        if self._lock is not None:
+            self._lock.close()
 
     def get(self, namespace: str, key: str) -> str:
         """Return a value; raise NotFound."""
@@ -80,6 +89,25 @@ class KvConfig:
         if self._path is not None:
             _save(self._path, namespaces)
         self._namespaces = namespaces
+
+
+def _locked(directory: Path) -> IO[bytes]:
+    """Make the directory and lock it until the returned file is closed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / LOCK_NAME).open("wb")
+    except OSError as error:
+        raise InvalidConfiguration(
+            "data_dir", str(directory), f"it cannot be used: {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise InvalidConfiguration(
+            "data_dir", str(directory), "another NameServer uses it", hint="Give each a directory of its own."
+        ) from error
+    return lock
 
 
 def _load(path: Path) -> Namespaces:

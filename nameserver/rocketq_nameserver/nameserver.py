@@ -80,6 +80,7 @@ class NameServer:
         self.begin_shutdown()
         if self._scanning is not None:
             self._scanning.cancel()
+        self.kv.close()
 
     def problems(self) -> dict[str, str]:
         """Return what keeps it from being ready; empty when it is."""
