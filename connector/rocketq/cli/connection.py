@@ -39,7 +39,7 @@ def connect(nameservers: str) -> Client:
 
 
 def described(client: Client, topic: str) -> dict[str, TopicDescription]:
-    """Return a topic as each broker has it; raise RouteNotFound, which names the nearest one, if none does."""
+    """Return a topic as each broker has it; raise RouteNotFound naming the nearest one."""
     client.route(topic)
     return client.describe_topic(topic)
 
