@@ -33,6 +33,11 @@ PACKAGES: Final = (
 )
 #: Of each result, what is printed in a column and in which unit.
 RATE_UNITS: Final = {"bytes": ("MB/s", 1e6), "rows": ("M rows/s", 1e6), "seconds": ("ms", 1e-3)}
+#: What a billion bytes cost the server, or a million rows all processes together.
+PROCESSOR_COST: Final = {
+    "bytes": ("server processor seconds a GB", 1e9),
+    "rows": ("processor seconds a million rows", 1e6),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +131,16 @@ def compare(ours: Contestant, ceiling: Contestant, unit: str, target: float | No
     costs = {}
     if ours.costs and ceiling.costs:
         costs = {"ours": ours.cost, "ceiling": ceiling.cost}
-        told = ", ".join(f"{side} {cost * 1e9:.2f}" for side, cost in costs.items())
-        say(f"{'server processor seconds a GB':<36} {told}")
+        label, amount = PROCESSOR_COST[unit]
+        told = ", ".join(f"{side} {cost * amount:.2f}" for side, cost in costs.items())
+        say(f"{label:<36} {told}")
     return {
         "unit": f"{unit}/s",
         "ours": {"name": ours.name, "median": ours.median, "turns": ours.rates},
         "ceiling": {"name": ceiling.name, "median": ceiling.median, "turns": ceiling.rates},
         "ratio": round(ratio, 4),
         "target": target,
-        "server_cpu_seconds_per_unit": costs,
+        "processor_seconds_per_unit": costs,
     }
 
 

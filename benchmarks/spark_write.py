@@ -1,0 +1,69 @@
+"""A Spark batch write, at least once, against an Arrow sink that drops what it gets.
+
+Both take the same rows of 100 bytes from the same DataFrame, made by the JVM as it goes, through
+Spark's Arrow writer. Ours also makes requests of them, sends these to a broker over HTTP, and
+waits until each is acknowledged (asynchronous flush).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks import data
+from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.spark_ceilings import prepare, timed
+from rocketq import Client
+from rocketq.local import LocalCluster
+
+QUEUES: Final = 8
+ROWS: Final = 3_000_000
+TARGET: Final = 0.6
+
+
+def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict[str, Any]:
+    nameservers = ",".join(cluster.nameservers)
+    with Client(cluster.nameservers) as client:
+        client.create_topic("bench", queues=QUEUES)
+    values = F.lpad(F.col("id").cast("string"), data.BODY_BYTES, "x").cast("binary")
+    rows = spark.range(0, ROWS, 1, 8).select(values.alias("value"))
+
+    def write_ours() -> None:
+        writer = rows.write.format("rocketq").mode("append").option("nameservers", nameservers)
+        writer.option("topic", "bench").option("delivery", "at-least-once").save()
+
+    def discard() -> None:
+        rows.write.format("discard").mode("append").save()
+
+    write_ours()
+    discard()
+    say(f"-- {ROWS:,} rows of {data.BODY_BYTES} bytes, {QUEUES} queues, one broker, local[2]")
+    ours, ceiling = Contestant("rocketq"), Contestant("Arrow sink that discards")
+    ours.turn = lambda: timed(write_ours, ROWS, ours.costs)
+    ceiling.turn = lambda: timed(discard, ROWS, ceiling.costs)
+    alternate([ours, ceiling], chosen.turns)
+    result = compare(ours, ceiling, "rows", TARGET)
+    reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
+    stored, expected = reader.load().count(), ROWS * (chosen.turns + 1)
+    if stored < expected:
+        raise RuntimeError(f"{stored} messages are stored, {expected} were sent")
+    say(f"stored: {stored:,} of {expected:,} sent")
+    return result
+
+
+def main() -> None:
+    chosen = options("spark_write", "Write to a topic with Spark.", seconds=0)
+    introduce("spark_write")
+    with LocalCluster(brokers=1) as cluster:
+        spark = prepare("write")
+        try:
+            results = {"at_least_once": measure(chosen, cluster, spark)}
+        finally:
+            spark.stop()
+    report("spark_write", chosen, results)
+
+
+if __name__ == "__main__":
+    main()
