@@ -76,9 +76,7 @@ class Prefetch:
 
     def add(self, queue: MessageQueue, offset: int, known_max: int, incarnation: str) -> None:
         """Begin with a queue at `offset`."""
-        self._states[queue] = QueueState(
-            queue, offset, offset, known_max, incarnation, probe=offset > known_max
-        )
+        self._states[queue] = QueueState(queue, offset, offset, known_max, incarnation)
         self._order.append(queue)
 
     # --- fetching ----------------------------------------------------------------

@@ -148,6 +148,10 @@ def test_the_results_of_a_batch_cover_each_message_exactly_once(
         for n in range(result.count)
     }
     assert stored == told
+    place = zip(*(table[name].to_pylist() for name in ("broker", "queue", "offset", "body")), strict=True)
+    number_at = {(broker, queue, offset): int(body) for broker, queue, offset, body in place}
+    firsts = [number_at[r.queue.broker, r.queue.queue, r.offset] for r in results]
+    assert firsts == sorted(firsts), "results come in the order of their first messages"
     by_queue: dict[tuple[str, int], list[int]] = defaultdict(list)
     for broker, queue, body in zip(table["broker"], table["queue"], table["body"], strict=True):
         by_queue[broker.as_py(), queue.as_py()].append(int(body.as_py()))
