@@ -34,7 +34,7 @@ from rocketq.service.routes import Permission, Resource, Rule
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control import install_groups, install_topics
-from rocketq_broker.exchange import Answer, DataRequest, Headers, deliver
+from rocketq_broker.exchange import Answer, DataRequest, Headers
 from rocketq_broker.measurements import BrokerCollector
 
 
@@ -163,7 +163,7 @@ class BrokerApp:
             await _refuse(error, place, send)
             return
         if answer is not None:
-            await deliver(answer, send)
+            await self.broker.outgoing.deliver(answer, send)
 
 
 def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:

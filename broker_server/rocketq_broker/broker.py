@@ -27,8 +27,9 @@ from rocketq.protocol.model import Perm
 from rocketq.protocol.route import BrokerIdentity
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.exchange import Outgoing
 from rocketq_broker.find import FindProcessor
-from rocketq_broker.measurements import Gauges, Measurements
+from rocketq_broker.measurements import Gauges, Measurements, group_lags
 from rocketq_broker.offsets import OffsetsProcessor
 from rocketq_broker.pull import PullProcessor
 from rocketq_broker.registrar import Registrar
@@ -70,13 +71,16 @@ class Broker:
         self.gauges = Gauges(
             held_calls=lambda: len(self.held),
             in_flight_bytes=lambda: self.send.in_flight_bytes,
+            outgoing_bytes=lambda: self.outgoing.bytes,
             permission=lambda: int(Perm.READ_WRITE if self.phase is Phase.RUNNING else Perm.NONE),
-            topics=lambda: len(self.store.topics()),
+            store=lambda: self.store.statistics(),
+            lags=lambda: group_lags(self.store),
         )
         #: Ends the server; called on the loop after a fault of the log.
         self.on_failure: Callable[[], None] | None = None
         #: Why the broker could not start or go on; the process then ends with an exit code above 0.
         self.failure: Exception | None = None
+        self.outgoing = Outgoing(config.outgoing_bytes_max)
         self._calls = 0
         self._registrar: Registrar | None = None
         self.store = MessageStore(
@@ -102,7 +106,9 @@ class Broker:
         report = await loop.run_in_executor(self.executor, self.store.start)
         log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(report))
         self.send = SendProcessor(config, self.store, self.completions, self.measurements, self.executor)
-        self.pull = PullProcessor(config, self.store, self.held, self.measurements, self.executor)
+        self.pull = PullProcessor(
+            config, self.store, self.held, self.outgoing, self.measurements, self.executor
+        )
         self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
         self.find = FindProcessor(config, self.store, self.executor)
         self.identity = BrokerIdentity(

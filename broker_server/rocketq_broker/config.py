@@ -53,6 +53,8 @@ class BrokerConfig:
     send_batches_max: int = 1024
     #: Bodies of all sends that are being received, checked or written, together.
     in_flight_bytes_max: int = 256 * MIB
+    #: Answers that clients have not taken yet, together; a slow reader holds its own until it is cut.
+    outgoing_bytes_max: int = 512 * MIB
     held_calls_max: int = 20_000
 
     heartbeat_ms: int = 3_000
@@ -76,6 +78,7 @@ class BrokerConfig:
         _check_range("message_bytes_max", self.message_bytes_max, 1, self.inflated_bytes_max)
         _check_range("send_batches_max", self.send_batches_max, 1, 1 << 20)
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
+        _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
         _check_range("heartbeat_ms", self.heartbeat_ms, 10, 600_000)
         _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)

@@ -13,7 +13,7 @@ and the rest are counted together under an empty name.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -27,7 +27,10 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from rocketq.errors import TopicNotFound
+from rocketq.protocol.model import QueueOffsets
 from rocketq_broker.admission import BodySizes
+from rocketq_broker.store.store import MessageStore, StoreStatistics
 
 GROUPS_MAX: Final = 10_000
 
@@ -78,14 +81,25 @@ class Traffic:
     bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How many messages of a topic a group has yet to commit, in the queues it ever committed."""
+
+    group: str
+    topic: str
+    messages: int
+
+
 @dataclass(slots=True)
 class Gauges:
     """What is read at the moment of a scrape."""
 
     held_calls: Callable[[], int]
     in_flight_bytes: Callable[[], int]
+    outgoing_bytes: Callable[[], int]
     permission: Callable[[], int]
-    topics: Callable[[], int]
+    store: Callable[[], StoreStatistics]
+    lags: Callable[[], Iterable[GroupLag]]
 
 
 @dataclass(slots=True)
@@ -192,11 +206,64 @@ class BrokerCollector(Collector):
         )
         permission.add_metric(self._node, gauges.permission())
         yield permission
-        yield GaugeMetricFamily("rocketq_held_calls", "Calls that wait for messages.", gauges.held_calls())
-        yield GaugeMetricFamily(
-            "rocketq_in_flight_bytes", "Bodies being received, checked or written.", gauges.in_flight_bytes()
+        lag = GaugeMetricFamily(
+            "rocketmq_consumer_lag_messages",
+            "Messages a group has yet to commit, in the queues it ever committed.",
+            labels=(*_LABELS, "consumer_group"),
         )
-        yield GaugeMetricFamily("rocketq_topics", "Topics of this broker.", gauges.topics())
+        for each in gauges.lags():
+            lag.add_metric((*self._node, each.topic, *_kind(each.topic), each.group), each.messages)
+        yield lag
+        store = gauges.store()
+        for name, text, value in (
+            ("rocketq_held_calls", "Calls that wait for messages.", gauges.held_calls()),
+            (
+                "rocketq_in_flight_bytes",
+                "Bodies being received, checked or written.",
+                gauges.in_flight_bytes(),
+            ),
+            ("rocketq_outgoing_bytes", "Answers not taken by their clients yet.", gauges.outgoing_bytes()),
+            ("rocketq_writer_queue_bytes", "Bytes that wait for the log writer.", store.queued_bytes),
+            ("rocketq_log_bytes", "Bytes of log that are kept.", store.log_end - store.log_begin),
+            (
+                "rocketq_undurable_bytes",
+                "Bytes of log not known to be on disk.",
+                store.log_end - store.durable_end,
+            ),
+            (
+                "rocketq_index_lag_bytes",
+                "Bytes of log not yet in the key index.",
+                max(0, store.log_end - store.index_position),
+            ),
+            ("rocketq_topics", "Topics of this broker.", store.topics),
+            ("rocketq_queues", "Queues that ever had a message.", store.queues),
+            ("rocketq_open_files", "Open files of the store.", store.open_files),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.groups)
+
+
+def group_lags(store: MessageStore) -> Iterator[GroupLag]:
+    """Yield the lag of every group in every topic it has committed; the first GROUPS_MAX groups."""
+    for group in store.groups()[:GROUPS_MAX]:
+        lags: dict[str, int] = {}
+        ends: dict[str, tuple[QueueOffsets, ...]] = {}
+        for each in store.group_offsets(group).offsets:
+            if each.topic not in ends:
+                ends[each.topic] = _queue_offsets(store, each.topic)
+            if each.queue < len(ends[each.topic]):
+                behind = max(0, ends[each.topic][each.queue].max - each.offset)
+                lags[each.topic] = lags.get(each.topic, 0) + behind
+        for topic, messages in lags.items():
+            yield GroupLag(group, topic, messages)
+
+
+def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
+    try:
+        return store.offsets(topic).queues
+    except TopicNotFound:
+        # Deleted between two looks at the store.
+        return ()
 
 
 def _kind(topic: str) -> tuple[str, str, str]:

@@ -26,6 +26,7 @@ from rocketq.protocol.calls import (
     SUGGESTED_BROKER_HEADER,
     WAIT_MS_MAX,
 )
+from rocketq.protocol.frame import peek
 from rocketq.protocol.model import (
     PULL_BYTES_MAX,
     QUEUE_COUNT_MAX,
@@ -35,7 +36,7 @@ from rocketq.protocol.model import (
 )
 from rocketq_broker import forms
 from rocketq_broker.config import MIB, BrokerConfig
-from rocketq_broker.exchange import Answer, DataRequest, Headers
+from rocketq_broker.exchange import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
@@ -77,12 +78,14 @@ class PullProcessor:
         config: BrokerConfig,
         store: MessageStore,
         held: HeldCalls,
+        outgoing: Outgoing,
         measurements: Measurements,
         executor: Executor,
     ) -> None:
         self._config = config
         self._store = store
         self._held = held
+        self._outgoing = outgoing
         self._measurements = measurements
         self._executor = executor
         self._loop = asyncio.get_running_loop()
@@ -99,9 +102,7 @@ class PullProcessor:
             raise
         if result is None:
             return None
-        self._measurements.pulled(
-            call.topic, call.group, result.next_offset - call.offset, sum(map(len, result.chunks))
-        )
+        self._measurements.pulled(call.topic, call.group, _count(call, result), sum(map(len, result.chunks)))
         if call.form == FRAMES:
             headers = self.place(
                 result.status, result.next_offset, result.min_offset, result.max_offset, result.incarnation
@@ -114,6 +115,7 @@ class PullProcessor:
             self._store.pull, call.topic, call.queue, call.offset,
             max_bytes=call.max_bytes, max_messages=call.max_messages,
         )  # fmt: skip
+        self._outgoing.check()
         result = look()
         if result.status is not PullStatus.NO_NEW_MSG or not call.wait_ms:
             return result
@@ -124,6 +126,7 @@ class PullProcessor:
                 return None
             if woken is Woken.TIME_IS_UP:
                 break
+            self._outgoing.check()
             result = look()
         return result
 
@@ -136,6 +139,7 @@ class PullProcessor:
                 self._store.pull, call.topic, call.queue, offset,
                 max_bytes=call.max_bytes, max_messages=call.max_messages, chosen=call.chosen,
             )  # fmt: skip
+            self._outgoing.check()
             result = await self._loop.run_in_executor(self._executor, look)
             offset = result.next_offset
             if result.chunks or offset < result.max_offset or not call.wait_ms:
@@ -227,6 +231,13 @@ def _read_call(request: DataRequest) -> PullCall:
         form=_form(request.headers.get(b"accept")),
         chosen=parse_filter(given.get("tag"), given.get("sql")),
     )
+
+
+def _count(call: PullCall, result: PullResult) -> int:
+    """Return how many messages an answer carries; a filtered one has a frame in each chunk."""
+    if call.chosen is None:
+        return result.next_offset - call.offset
+    return sum(peek(chunk).count for chunk in result.chunks)
 
 
 def _form(accept: bytes | None) -> str:

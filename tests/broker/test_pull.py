@@ -197,6 +197,24 @@ def test_a_client_that_hangs_up_gives_its_place_back(broker: Http) -> None:
     wait_until_held(broker, 0)
 
 
+def test_slow_readers_cannot_make_the_broker_hold_more_than_allowed(start_broker: StartBroker) -> None:
+    broker = start_broker(outgoing_bytes_max=16 << 20)
+    broker.create("orders")
+    for _ in range(16):
+        assert broker.send("orders", stream([Message(bytes(3 << 20))]), "?queue=0").status == 200
+    request = (
+        b"GET /v1/topics/orders/queues/0/messages?offset=0&max_bytes=50000000 HTTP/1.1\r\nhost: x\r\n\r\n"
+    )
+    with socket.create_connection((broker.host, broker.port)) as slow:
+        slow.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+        busy = broker.pull("orders", 0, 0)
+        assert (busy.status, busy.code) == (429, "SYSTEM_BUSY")
+    while (answer := broker.pull("orders", 0, 0)).status != 200:
+        assert answer.code == "SYSTEM_BUSY"
+    assert len(open_frames(answer.body, 0)) == 1
+
+
 def test_a_held_pull_learns_that_its_topic_was_deleted(broker: Http) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = start_pull(pool, broker, 0)

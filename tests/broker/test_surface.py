@@ -71,6 +71,21 @@ def test_traffic_is_counted_under_rocketmq_s_names(broker: Http) -> None:
     assert metric(broker, "rocketmq_broker_permission") == 6
 
 
+def test_a_group_s_lag_is_shown_and_unknown_is_not_zero(broker: Http) -> None:
+    broker.send("orders", stream(numbered(9)), "?queue=0")
+    broker.send("orders", stream(numbered(4)), "?queue=1")
+    assert "rocketmq_consumer_lag_messages{" not in broker.get("/metrics").body.decode()
+    place = {"topic": "orders", "queue": 0, "offset": 2}
+    assert broker.put("/v1/groups/billing/offsets", {"offsets": [place]}).status == 200
+    assert metric(broker, "rocketmq_consumer_lag_messages", topic="orders", consumer_group="billing") == 7
+
+
+def test_a_filtered_pull_counts_what_it_gave(broker: Http) -> None:
+    broker.send_json("orders", *[{"body": "x", "tag": tag} for tag in ("a", "b", "a")], query="?queue=0")
+    broker.pull("orders", 0, 0, tag="a", group="billing")
+    assert metric(broker, "rocketmq_messages_out_total", consumer_group="billing") == 2
+
+
 def test_sizes_are_counted_in_their_buckets(broker: Http) -> None:
     broker.send_json(
         "orders", {"body": "x" * 10}, {"body": "x" * 1024}, {"body": "x" * 1025}, query="?queue=0"
