@@ -202,9 +202,7 @@ def test_slow_readers_cannot_make_the_broker_hold_more_than_allowed(start_broker
     broker.create("orders")
     for _ in range(16):
         assert broker.send("orders", stream([Message(bytes(3 << 20))]), "?queue=0").status == 200
-    request = (
-        b"GET /v1/topics/orders/queues/0/messages?offset=0&max_bytes=50000000 HTTP/1.1\r\nhost: x\r\n\r\n"
-    )
+    path = b"/v1/topics/orders/queues/0/messages?offset=0&max_bytes=50000000"
     with socket.create_connection((broker.host, broker.port)) as slow:
         slow.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n\r\n")
         assert slow.recv(15) == b"HTTP/1.1 200 OK"
