@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
 
@@ -55,6 +56,7 @@ class ConsumeQueue:
         self._files = files
         self._handles = handles
         self._directory = directory
+        self.id = int(directory.rpartition("/")[2])
         self._file_units = file_units
         self._made = False
         self._dirty = dirty
@@ -79,11 +81,19 @@ class ConsumeQueue:
             done += some.size
 
     def read(self, first: int, count: int) -> Units:
-        """Read up to `count` units from `first`, within one file; the caller keeps to [min, end)."""
+        """Read up to `count` units from `first`, within one file; the caller keeps to [min, end).
+
+        Raises CorruptQueue if they are not all there.
+        """
         index, within = divmod(first, self._file_units)
         count = min(count, self._file_units - within)
         data = self._handles.get(self._path(index)).read(count * UNIT_BYTES, within * UNIT_BYTES)
-        return np.frombuffer(data, dtype=UNIT, count=len(data) // UNIT_BYTES)
+        if len(data) < count * UNIT_BYTES:
+            raise self.corrupt(first, f"its file ends after {len(data) // UNIT_BYTES} of {count} units")
+        return np.frombuffer(data, dtype=UNIT)
+
+    def corrupt(self, offset: int, why: str) -> CorruptQueue:
+        return CorruptQueue(self._directory, offset, why)
 
     def first_at(self, log_offset: int) -> int:
         """Return the first queue offset in [min, end) whose frame lies at or past `log_offset`, else end."""

@@ -5,6 +5,9 @@ StoreError
 ├── CorruptLog          good data has rotted; nothing was dropped
 ├── MissingSegment      the log has a hole where a file should be
 ├── CorruptSnapshot     the snapshot is damaged (recovery goes on without it)
+├── CorruptQueue        a ConsumeQueue does not lead to its messages; it can be built anew
+├── CorruptIndex        an index file is damaged; it is built anew
+├── SegmentGone         retention removed what was about to be read
 └── LogFailed           a write or sync failed; the store stopped acknowledging
 """
 
@@ -67,6 +70,19 @@ class CorruptSnapshot(StoreError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The snapshot is damaged: {why}.", facts={"why": why})
+
+
+class CorruptQueue(StoreError):
+    """A unit of a ConsumeQueue is missing or leads astray; the log itself may be whole."""
+
+    code = "CORRUPT_QUEUE"
+
+    def __init__(self, directory: str, offset: int, why: str) -> None:
+        super().__init__(
+            f"{directory} does not lead to the message at queue offset {offset}: {why}.",
+            hint="Stop the broker, remove its folder consumequeue, start it: queues are built from the log.",
+            facts={"directory": directory, "offset": offset, "why": why},
+        )
 
 
 class LogFailed(StoreError):

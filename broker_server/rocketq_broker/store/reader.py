@@ -4,31 +4,49 @@ A pull costs the same wherever it begins: one unit says where the first frame
 lies, and each frame's header how far it reaches. Many small frames are found by
 reading units in runs; large ones by hopping from header to header, so their
 thousands of equal units are never read. Neighbouring frames are read at once.
+
+Units have no checksum, and a frame's own only says that it is some frame. So
+what they led to is held against what was asked for, topic, queue and offset,
+before it is answered; bodies are left to the client, who verifies them anyway.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
+import pyarrow as pa
 
+from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, verify
 from rocketq.protocol.model import TimeBoundary
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue
 
 #: Units read at a time while frames are looked up.
 RUN_UNITS: Final = 128
+#: Of a frame's header: size, queue, queue offset, log offset, count and topic length.
+_IDENTITY: Final = struct.Struct("<I16xIQQ8xI4xH")
+
+
+class Place(NamedTuple):
+    """Where a unit says that a frame lies, and the queue offset whose unit it is."""
+
+    log_offset: int
+    size: int
+    offset: int
 
 
 def locate(
     log: CommitLog, queue: ConsumeQueue, offset: int, end: int, max_bytes: int, max_messages: int | None
-) -> tuple[list[tuple[int, int]], int]:
+) -> tuple[list[Place], int]:
     """Find the frames that hold [offset, ...), at least one unless all was lost; `offset` < `end`.
 
-    Returns each frame's log offset and size, and the queue offset after the last.
+    Returns where they lie, and the queue offset after the last. Raises CorruptQueue or CorruptFrame.
     """
     limit = end if max_messages is None else min(end, offset + max_messages)
-    found: list[tuple[int, int]] = []
+    found: list[Place] = []
     total = 0
     at = offset
     while at < limit:
@@ -44,17 +62,22 @@ def locate(
                 continue
             if found and (total + size > max_bytes or at + first >= limit):
                 return found, at + first
-            found.append((place, size))
+            found.append(Place(place, size, at + first))
             total += size
             if index + 1 == len(firsts):
-                at = log.header(place).next_queue_offset
+                at = _header(log, queue, found[-1], end).next_queue_offset
     return found, at
 
 
-def read(log: CommitLog, frames: list[tuple[int, int]]) -> list[bytes]:
-    """Read frames in order; neighbours within a segment come as one piece."""
+def read(log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place]) -> list[bytes]:
+    """Read frames in order; neighbours within a segment come as one piece.
+
+    Raises CorruptQueue, or CorruptFrame, if these are not the frames that were looked for.
+    """
     runs: list[tuple[int, int]] = []
-    for place, size in frames:
+    for each in frames:
+        check_extent(log, queue, each)
+        place, size, _ = each
         if (
             runs
             and runs[-1][0] + runs[-1][1] == place
@@ -63,7 +86,50 @@ def read(log: CommitLog, frames: list[tuple[int, int]]) -> list[bytes]:
             runs[-1] = (runs[-1][0], runs[-1][1] + size)
         else:
             runs.append((place, size))
-    return [log.read(place, size) for place, size in runs]
+    chunks = [log.read(place, size) for place, size in runs]
+    _check_identity(log, queue, topic.encode(), frames, chunks)
+    return chunks
+
+
+def check_extent(log: CommitLog, queue: ConsumeQueue, place: Place) -> None:
+    """Raise CorruptQueue unless a frame can be where a unit says."""
+    if not HEADER_BYTES <= place.size <= FRAME_BYTES_MAX or place.log_offset + place.size > log.end:
+        raise queue.corrupt(place.offset, f"no frame can have {place.size} bytes at {place.log_offset}")
+
+
+def _check_identity(
+    log: CommitLog, queue: ConsumeQueue, topic: bytes, frames: Sequence[Place], chunks: Sequence[bytes]
+) -> None:
+    rest = iter(chunks)
+    chunk, within = b"", 0
+    for index, place in enumerate(frames):
+        if within == len(chunk):
+            chunk, within = next(rest), 0
+        if len(chunk) - within < place.size:
+            refuse(log, queue, place)
+        size, queue_id, first, log_offset, count, topic_bytes = _IDENTITY.unpack_from(chunk, within)
+        name = chunk[within + HEADER_BYTES : within + HEADER_BYTES + topic_bytes]
+        holds = first <= place.offset < first + count if index == 0 else first == place.offset
+        if not holds or (size, queue_id, log_offset, name) != (place.size, queue.id, place.log_offset, topic):
+            refuse(log, queue, place)
+        within += size
+
+
+def refuse(log: CommitLog, queue: ConsumeQueue, place: Place) -> NoReturn:
+    """Raise CorruptFrame if the log is damaged at a place, else CorruptQueue: the unit leads astray."""
+    header = verify(pa.py_buffer(log.read(place.log_offset, place.size))).header
+    found = f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
+    raise queue.corrupt(place.offset, f"at {place.log_offset} lies a frame of {found}")
+
+
+def _header(log: CommitLog, queue: ConsumeQueue, place: Place, end: int) -> FrameHeader:
+    """Return the header of the frame that a unit leads to, if it can be that unit's."""
+    check_extent(log, queue, place)
+    header = log.header(place.log_offset)
+    holds = header.queue_offset <= place.offset < header.next_queue_offset <= end
+    if not holds or (header.log_offset, header.queue) != (place.log_offset, queue.id):
+        refuse(log, queue, place)
+    return header
 
 
 def offset_at(
@@ -78,11 +144,13 @@ def offset_at(
     first, last = low, end
     while first < last:
         middle = (first + last) // 2
-        header = log.header(int(queue.read(middle, 1)["log_offset"][0]))
+        unit = queue.read(middle, 1)[0]
+        log_offset, size = int(unit["log_offset"]), int(unit["size"])
+        # A unit of size 0 leads to a lost frame, which has no queue offset of its own.
+        header = _header(log, queue, Place(log_offset, size, middle), end) if size else log.header(log_offset)
         before = header.stored_at_us < at_us if lower else header.stored_at_us <= at_us
         if before:
             first = max(middle + 1, min(header.next_queue_offset, end))
         else:
-            # A lost frame has no queue offset of its own.
-            last = min(middle, max(low, header.queue_offset)) if header.count else middle
+            last = min(middle, max(low, header.queue_offset)) if size else middle
     return first if lower else max(low, first - 1)

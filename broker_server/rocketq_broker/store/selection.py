@@ -24,6 +24,7 @@ from rocketq.protocol.frame import Frame, FrameKind, encode, verify
 from rocketq.protocol.slices import filtered_body, open_batch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue, Units
+from rocketq_broker.store.reader import Place, check_extent, refuse
 
 #: What one filtered pull looks at, in messages and in bytes of frames read.
 SCAN_MESSAGES_MAX: Final = 1 << 18
@@ -56,6 +57,7 @@ class Selected:
 def select(
     log: CommitLog,
     queue: ConsumeQueue,
+    topic: str,
     offset: int,
     end: int,
     chosen: MessageFilter,
@@ -78,9 +80,9 @@ def select(
         for first, last in zip(starts, ends, strict=True):
             rows = np.flatnonzero(candidates[first:last])
             if rows.size:
-                place, size = int(places[first]), int(units["size"][first])
-                frame = verify(pa.py_buffer(log.read(place, size)))
-                read += size
+                place = Place(int(places[first]), int(units["size"][first]), at + first)
+                frame = _frame(log, queue, topic, place, at + last)
+                read += place.size
                 chunk, offsets = _filtered(frame, at + first, rows, chosen, wanted - found)
                 if offsets.size:
                     chunks.append(chunk)
@@ -93,6 +95,17 @@ def select(
                 return Selected(chunks, at + last, at + last - offset)
         at += len(units)
     return Selected(chunks, at, at - offset)
+
+
+def _frame(log: CommitLog, queue: ConsumeQueue, topic: str, place: Place, end: int) -> Frame:
+    """Read and verify the frame that holds [place.offset, end); raise CorruptFrame or CorruptQueue."""
+    check_extent(log, queue, place)
+    frame = verify(pa.py_buffer(log.read(place.log_offset, place.size)))
+    header = frame.header
+    holds = header.queue_offset <= place.offset and end <= header.next_queue_offset
+    if not holds or (header.log_offset, header.queue, frame.topic) != (place.log_offset, queue.id, topic):
+        refuse(log, queue, place)
+    return frame
 
 
 def _candidates(units: Units, chosen: MessageFilter) -> npt.NDArray[np.bool_]:

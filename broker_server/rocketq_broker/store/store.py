@@ -10,7 +10,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import NoPermission, OffsetOutOfRange, QueueNotFound, RocketqError, TopicNotFound
@@ -56,6 +57,7 @@ __all__ = [
 ABORT: Final = "abort"
 
 Done = Callable[[Any], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +229,16 @@ class MessageStore:
 
     def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary) -> TimeOffsets:
         """Return the offset that a time names in every queue of a topic; reads the disk."""
-        entry = self._entry(topic)
-        offsets = []
-        for queue_id in range(entry.config.queues):
-            queue = self._queues.get((entry.number, queue_id))
-            offsets.append(
-                0
-                if queue is None
-                else reader.offset_at(self._log, queue, queue.min, queue.end, at_us, boundary)
-            )
-        return TimeOffsets(topic, self.broker, entry.config.incarnation, at_us, tuple(offsets))
+        config = self._entry(topic).config
+
+        def offset_at(queue_id: int) -> int:
+            queue = self._queues.get((self._entry(topic).number, queue_id))
+            if queue is None:
+                return 0
+            return reader.offset_at(self._log, queue, queue.min, queue.end, at_us, boundary)
+
+        offsets = [self._steady(topic, queue, partial(offset_at, queue)) for queue in range(config.queues)]
+        return TimeOffsets(topic, self.broker, config.incarnation, at_us, tuple(offsets))
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
         """Return a group's progress on this broker; queues without a commit are absent."""
@@ -271,12 +273,22 @@ class MessageStore:
         if there was none, with the offset to go on at. Raises TopicNotFound, QueueNotFound,
         NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
         """
+        return self._steady(
+            topic, queue, lambda: self._pull(topic, queue, offset, max_bytes, max_messages, chosen)
+        )
+
+    def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
+        """Read from the files; if they went meanwhile with a topic or by retention, look again."""
         while True:
+            entry = self._entry(topic)
+            found = self._queues.get((entry.number, queue))
+            low = None if found is None else found.min
             try:
-                return self._pull(topic, queue, offset, max_bytes, max_messages, chosen)
-            except SegmentGone:
-                # Retention has moved the first offset meanwhile; look again.
-                continue
+                return read()
+            except (SegmentGone, FileNotFoundError) as error:
+                if found is not None and self._entry(topic).number == entry.number and found.min == low:
+                    # Nothing has moved, so the file should be there.
+                    raise found.corrupt(found.min, str(error)) from error
 
     def _pull(
         self, topic: str, queue: int, offset: int, max_bytes: int, max_messages: int | None,
@@ -295,11 +307,11 @@ class MessageStore:
         if found is None or offset == end:
             return PullResult(PullStatus.NO_NEW_MSG, offset, low, end, config.incarnation, [])
         if chosen is not None:
-            selected = select(self._log, found, offset, end, chosen, max_bytes, max_messages)
+            selected = select(self._log, found, topic, offset, end, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
         frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)
-        chunks = reader.read(self._log, frames)
+        chunks = reader.read(self._log, found, topic, frames)
         status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
         return PullResult(status, next_offset, low, end, config.incarnation, chunks)
 
