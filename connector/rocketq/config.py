@@ -72,7 +72,8 @@ class ProducerConfig:
     auto_create_queues: int = 4
     #: Send slower brokers less: RocketMQ's latency tables. Off, only retries avoid a broker.
     fault_avoidance: bool = True
-    #: `send_batch` cuts its data into slices and requests of about these sizes.
+    #: `send_batch` cuts its data into slices and requests of about these sizes; a slice is never
+    #: larger than a request.
     slice_bytes: int = 1024 * 1024
     request_bytes: int = 4 * 1024 * 1024
     #: `submit`: how long a message may wait for company, and what closes a batch early.
@@ -90,10 +91,10 @@ class ProducerConfig:
             raise InvalidConfiguration(
                 "batch_messages", self.batch_messages, f"a batch holds at most {BATCH_MESSAGES_MAX}"
             )
-        if self.request_bytes > REQUEST_BYTES_MAX:
-            raise InvalidConfiguration(
-                "request_bytes", self.request_bytes, f"a request may have {REQUEST_BYTES_MAX} bytes"
-            )
+        for name in ("request_bytes", "batch_bytes"):
+            if getattr(self, name) > REQUEST_BYTES_MAX:
+                why = f"a request may have {REQUEST_BYTES_MAX} bytes"
+                raise InvalidConfiguration(name, getattr(self, name), why)
         if self.batch_bytes > self.buffer_bytes:
             raise InvalidConfiguration(
                 "batch_bytes", self.batch_bytes, "a batch could never fill: it is larger than buffer_bytes"

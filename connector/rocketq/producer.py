@@ -183,9 +183,10 @@ class Producer:
         batches = [stamped(b, self._clock.now_us()) for b in batches_of(data)]
         queues = self._queues(topic)
         selector = self._batch_selector(topic, selection, queue, queues)
+        slice_bytes = min(self.config.slice_bytes, self.config.request_bytes)
         sending = _BatchSend(self, topic, selector, compression or self.config.compression, timeout_ms)
         for batch in batches:
-            choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=self.config.slice_bytes)
+            choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes)
             slices = selector.partition(queues, batch, choice)
             sending.send(parcels(topic, slices, self.config.request_bytes))
         return sending.results

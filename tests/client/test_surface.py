@@ -71,6 +71,7 @@ def test_a_closed_client_refuses_and_closes_what_it_made() -> None:
         (ProducerConfig, {"batch_bytes": 2, "buffer_bytes": 1}),
         (ProducerConfig, {"batch_messages": 1 << 30}),
         (ProducerConfig, {"request_bytes": 1 << 30}),
+        (ProducerConfig, {"batch_bytes": 1 << 24}),
         (ConsumerConfig, {"start": "somewhere"}),
         (ConsumerConfig, {"start": "time"}),
         (ConsumerConfig, {"start_timestamp_us": 5}),
