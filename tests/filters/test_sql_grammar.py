@@ -12,6 +12,7 @@ from rocketq.protocol.filters.bounds import (
     EXPRESSION_BYTES_MAX,
     LIST_MAX,
     NESTING_MAX,
+    PROPERTIES_MAX,
 )
 from rocketq.protocol.filters.nodes import (
     And,
@@ -217,7 +218,11 @@ def test_the_caret_stands_below_the_place() -> None:
 
 
 def test_the_caret_stands_below_the_place_in_a_long_expression() -> None:
-    text = " AND ".join(f"property_{n} = {n}" for n in range(40)) + " AND x LIKE 'y' AND " + "z = 1 AND " * 40
+    text = (
+        " AND ".join(f"property_{n % 9} = {n}" for n in range(40))
+        + " AND x LIKE 'y' AND "
+        + "z = 1 AND " * 40
+    )
     with pytest.raises(InvalidFilter) as raised:
         parse_sql(text)
     _, line, caret = raised.value.message.splitlines()
@@ -259,6 +264,13 @@ def test_the_number_of_conditions_is_bounded() -> None:
     parse_sql(" OR ".join(["a = 1"] * CONDITIONS_MAX))
     with pytest.raises(InvalidFilter, match=f"at most {CONDITIONS_MAX} conditions"):
         parse_sql(" OR ".join(["a = 1"] * (CONDITIONS_MAX + 1)))
+
+
+def test_the_number_of_different_properties_is_bounded() -> None:
+    names = [f"p{n}" for n in range(PROPERTIES_MAX)]
+    parse_sql(" OR ".join(f"{name} = 1" for name in names * 3))
+    with pytest.raises(InvalidFilter, match=f"at most {PROPERTIES_MAX} different properties"):
+        parse_sql(" OR ".join(f"{name} = 1" for name in [*names, "another"]))
 
 
 def test_the_length_of_a_list_is_bounded() -> None:

@@ -10,7 +10,9 @@ from rocketq.errors import InvalidFilter
 EXPRESSION_BYTES_MAX: Final = 4096
 #: Parentheses and NOTs around one condition of a SQL expression.
 NESTING_MAX: Final = 64
-#: Conditions of one SQL expression; each costs a pass over a batch's columns.
+#: Different properties of one SQL expression; each costs a pass over all properties of a batch.
+PROPERTIES_MAX: Final = 32
+#: Conditions of one SQL expression; each costs a pass over a column of a batch.
 CONDITIONS_MAX: Final = 256
 #: Texts in one IN list.
 LIST_MAX: Final = 1024

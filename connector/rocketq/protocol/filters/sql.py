@@ -30,6 +30,7 @@ from rocketq.protocol.filters.bounds import (
     CONDITIONS_MAX,
     LIST_MAX,
     NESTING_MAX,
+    PROPERTIES_MAX,
     check_text,
 )
 from rocketq.protocol.filters.lexer import Lexer, Token, TokenKind
@@ -104,6 +105,7 @@ class _Parser:
         self._token = self._lexer.next()
         self._nesting = 0
         self._conditions = 0
+        self._properties: set[str] = set()
 
     def whole(self) -> Condition:
         if self._ended():
@@ -239,6 +241,11 @@ class _Parser:
             return inner
         if token.kind is TokenKind.NAME:
             self._advance()
+            self._properties.add(token.text)
+            if len(self._properties) > PROPERTIES_MAX:
+                raise self._refusal(
+                    token.at, f"an expression has at most {PROPERTIES_MAX} different properties"
+                )
             return _Part(Property(token.text), token.at)
         if token.kind is TokenKind.TEXT:
             return _Part(Text(self._text("a text")), token.at)
