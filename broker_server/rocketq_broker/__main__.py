@@ -20,9 +20,8 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
-from rocketq_broker.app import create_app
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
-from rocketq_broker.heap import keep_freed_memory
+from rocketq_broker.heap import keep_freed_memory, leave_out_pandas
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -77,7 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
     configure_logging()
+    # Where pandas is installed, pyarrow imports it with the first array that it makes of Python
+    # values: a pause of the loop in the middle of a send, and 40 MB, for nothing a broker does.
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     keep_freed_memory()
+    leave_out_pandas()
+    # Only now: modules of the app make Arrow arrays when they are imported.
+    from rocketq_broker.app import create_app
+
     limits = ServerLimits()
     try:
         config = config_of(arguments)

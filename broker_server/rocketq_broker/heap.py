@@ -1,16 +1,21 @@
-"""How the process keeps the memory of message bodies.
+"""What a broker process does about memory: it keeps that of message bodies, and leaves out pandas.
 
 Every body and every answer is a fresh block of about a MiB. By default glibc takes
 such blocks from the system and gives them back as soon as they are free, so each
 MiB costs 256 page faults and as many zeroed pages: measured, three quarters of all
 the processor time of a pull. Told to keep what was freed, it hands out the same
 pages again. What is kept is bounded, and Arrow's own pool is not concerned.
+
+pyarrow imports pandas, if that is installed, when it first makes an array of Python
+values: 60 MB, and on the event loop a second in which nobody is answered. A broker
+has no use for it, but beside Spark it is installed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from importlib.abc import MetaPathFinder
 from typing import Final
 
 #: Blocks below this come from the heap; glibc's own upper bound for its moving threshold.
@@ -32,3 +37,20 @@ def keep_freed_memory() -> bool:
         return False
     settings = ((_M_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX), (_M_TRIM_THRESHOLD, KEPT_BYTES_MAX))
     return all(mallopt(setting, value) == 1 for setting, value in settings)
+
+
+class _Absent(MetaPathFinder):
+    """Finds nothing, and lets nobody after it find one package."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"{fullname} is left out of this process", name=fullname)
+
+
+def leave_out_pandas() -> None:
+    """Let `import pandas` fail in this process as if it were not installed."""
+    # Not by a None in sys.modules: pyarrow would take that for the module.
+    sys.meta_path.insert(0, _Absent("pandas"))
