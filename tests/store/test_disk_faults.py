@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import threading
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from rocketq.errors import BrokerUnavailable, StoreFull
+from rocketq.protocol.calls import CreateTopicRequest
 from rocketq.protocol.model import FlushMode
 from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.store import MessageStore
 from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import Disk
-from tests.testbed.driver import Driver, config, opened
+from tests.testbed.driver import ANSWER_S, Driver, batch, burst, config, opened
 from tests.testbed.workload import Lives, end_life
 
 SMALL = {"segment_bytes": 8192, "queue_file_units": 16}
@@ -49,5 +55,225 @@ class Faulty:
         self.settings = config(**{**SMALL, **settings})
         self.faults: list[StoreError] = []
 
-    def opened(self) -> object:
+    def opened(self) -> AbstractContextManager[Driver]:
         return opened(self.settings, CrashingFiles(self.disk), on_fault=self.faults.append)
+
+    def abandoned(self) -> Driver:
+        """A started store that is left behind, as a crashed process leaves it."""
+        store = MessageStore(self.settings, files=CrashingFiles(self.disk), on_fault=self.faults.append)
+        store.start()
+        return Driver(store)
+
+
+def contents_of(driver: Driver) -> dict[int, list[bytes]]:
+    return {queue: driver.bodies("orders", queue) for queue in range(2)}
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+@pytest.mark.parametrize("free", [0, 1, 100, 900, 4000])
+def test_a_full_disk_refuses_a_send_and_takes_it_once_there_is_space(flush: FlushMode, free: int) -> None:
+    faulty = Faulty(flush=flush)
+    with faulty.opened() as driver:
+        driver.create("orders", 2)
+        driver.send("orders", 0, [b"first"])
+        faulty.disk.free_bytes = free
+        with pytest.raises(StoreFull):
+            driver.append("orders", [batch(0, [b"x" * 3000]), batch(1, [b"y" * 3000])])
+        assert contents_of(driver) == {0: [b"first"], 1: []}
+        assert faulty.faults == []
+        faulty.disk.free_bytes = None
+        assert driver.send("orders", 0, [b"second"]) == 1
+    with faulty.opened() as driver:
+        assert contents_of(driver) == {0: [b"first", b"second"], 1: []}
+
+
+@pytest.mark.parametrize("kind", ["write", "create", "sync_directory", "make_directory"])
+@pytest.mark.parametrize("path", ["commitlog", "consumequeue"])
+def test_wherever_space_runs_out_the_send_is_refused_and_leaves_no_trace(kind: str, path: str) -> None:
+    faulty = Faulty(segment_bytes=4096)
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    struck = faulty.disk.fail(kind, errno.ENOSPC, path=path)
+    sent: list[bytes] = []
+    refused = 0
+    for number in range(12):
+        try:
+            driver.send("orders", number % 2, [b"%d" % number + bytes(900)])
+            sent.append(b"%d" % number)
+        except StoreFull:
+            refused += 1
+    applies = (kind, path) not in {("make_directory", "commitlog"), ("sync_directory", "consumequeue")}
+    assert struck.struck == applies
+    assert refused == struck.struck
+    assert faulty.faults == []
+    for end in (faulty.disk.end_session, faulty.disk.cut_power):
+        end()
+        end_life(driver.store)
+        if not faulty.disk.is_on:
+            faulty.disk.restart()
+        driver = faulty.abandoned()
+        found = [body.rstrip(b"\0") for bodies in contents_of(driver).values() for body in bodies]
+        assert sorted(found) == sorted(sent)
+    end_life(driver.store)
+
+
+@pytest.mark.parametrize("kind", ["write", "sync", "replace", "create"])
+def test_a_full_disk_only_postpones_the_snapshot(kind: str) -> None:
+    faulty = Faulty()
+    with faulty.opened() as driver:
+        driver.create("orders", 2)
+        faulty.disk.fail(kind, errno.ENOSPC, path="state")
+        driver.store.take_snapshot()
+        assert driver.store.statistics().snapshot_position == 0
+        driver.send("orders", 0, [b"on it goes"])
+        driver.store.take_snapshot()
+        assert driver.store.statistics().snapshot_position == driver.store.statistics().log_end
+    assert faulty.faults == []
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("evict", [False, True])
+def test_a_failed_sync_acknowledges_nothing_and_stops_the_store(error: int, evict: bool) -> None:
+    faulty = Faulty()
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    driver.send("orders", 0, [b"safe"])
+    faulty.disk.fail("sync", error, path="commitlog", evict=evict)
+    outcomes = burst(
+        driver.store,
+        [partial(driver.store.append, "orders", [batch(0, [b"lost?"])]) for _ in range(3)],
+    )
+    assert [type(outcome) for outcome in outcomes] == [BrokerUnavailable] * 3
+    assert [type(fault) for fault in faulty.faults] == [LogFailed]
+    with pytest.raises(BrokerUnavailable):
+        driver.send("orders", 0, [b"later"])
+    assert driver.bodies("orders", 0) == [b"safe"], "what is already there can still be read"
+    faulty.disk.cut_power()
+    end_life(driver.store)
+    faulty.disk.restart()
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0)[:1] == [b"safe"]
+        assert set(driver.bodies("orders", 0)[1:]) <= {b"lost?"}
+        driver.send("orders", 1, [b"healthy"])
+
+
+def test_no_later_success_counts_after_a_failed_sync() -> None:
+    """The kernel tells of a failed write-back once; whoever syncs next is told that all is well."""
+    faulty = Faulty(flush=FlushMode.ASYNC)
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    faulty.disk.fail("sync", errno.EIO, path="commitlog")
+    for _ in range(2):
+        with pytest.raises(LogFailed):
+            driver.store.flush()
+    assert driver.store.statistics().durable_end == 0
+    end_life(driver.store)
+
+
+def test_a_new_process_does_not_trust_pages_that_a_failed_sync_left_clean() -> None:
+    faulty = Faulty()
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    faulty.disk.fail("sync", errno.EIO, path="commitlog")
+    with pytest.raises(BrokerUnavailable):
+        driver.send("orders", 0, [b"seen in the page cache" * 100])
+    faulty.disk.end_session()
+    end_life(driver.store)
+    driver = faulty.abandoned()
+    kept = driver.bodies("orders", 0)
+    assert len(kept) == 1
+    driver.send("orders", 0, [b"acknowledged on top of it"])
+    faulty.disk.cut_power()
+    end_life(driver.store)
+    faulty.disk.restart()
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0) == [*kept, b"acknowledged on top of it"]
+
+
+def test_a_write_error_acknowledges_nothing_and_stops_the_store() -> None:
+    faulty = Faulty()
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    driver.send("orders", 0, [b"safe"])
+    faulty.disk.fail("write", errno.EIO, path="commitlog", share=0.9)
+    with pytest.raises(BrokerUnavailable):
+        driver.send("orders", 0, [b"x" * 500])
+    assert [type(fault) for fault in faulty.faults] == [LogFailed]
+    faulty.disk.end_session()
+    end_life(driver.store)
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0) == [b"safe"]
+        assert driver.send("orders", 0, [b"healthy"]) == 1
+
+
+def test_the_owner_hears_of_a_fault_in_housekeeping_and_only_once() -> None:
+    faulty = Faulty(flush=FlushMode.ASYNC, flush_interval_ms=1)
+    heard = threading.Event()
+    faults: list[StoreError] = []
+
+    def hear(fault: StoreError) -> None:
+        faults.append(fault)
+        heard.set()
+
+    store = MessageStore(faulty.settings, files=CrashingFiles(faulty.disk), on_fault=hear)
+    store.start()
+    faulty.disk.fail("sync", errno.EIO, path="commitlog")
+    driver = Driver(store)
+    driver.create("orders", 2)
+    assert heard.wait(ANSWER_S)
+    with pytest.raises(BrokerUnavailable):
+        driver.send("orders", 0, [b"x"])
+    with pytest.raises(LogFailed):
+        store.flush()
+    end_life(store)
+    assert len(faults) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_defect_in_a_callback_stops_the_store_instead_of_leaving_senders_waiting() -> None:
+    faulty = Faulty()
+    driver = faulty.abandoned()
+
+    def defective(result: object) -> None:
+        raise RuntimeError("a defect")
+
+    create = [
+        partial(driver.store.create_topic, name, CreateTopicRequest()) for name in ("orders", "refunds")
+    ]
+    _, made = burst(driver.store, [lambda done: (create[0](defective), done(None)), create[1]])
+    assert made.name == "refunds", "one sender's defect does not cost another its answer"
+    with pytest.raises(BrokerUnavailable):
+        driver.create("later", 2)
+    assert [type(fault) for fault in faulty.faults] == [LogFailed]
+    end_life(driver.store)
+
+
+def test_closing_on_a_dead_disk_raises_and_still_lets_go_of_the_directory(tmp_path: Path) -> None:
+    faulty = Faulty(flush=FlushMode.ASYNC)
+    files = CrashingFiles(faulty.disk)
+    store = MessageStore(faulty.settings, files=files)
+    store.start()
+    Driver(store).create("orders", 2)
+    faulty.disk.fail("sync", errno.EIO, path="commitlog")
+    with pytest.raises(LogFailed):
+        store.close()
+    files.lock()
+
+
+@pytest.mark.parametrize("style", range(20))
+def test_queues_that_were_being_rebuilt_when_the_power_went_are_built_again(style: int) -> None:
+    faulty = Faulty()
+    faulty.disk.rng.seed(style)
+    with faulty.opened() as driver:
+        driver.create("orders", 2)
+        for number in range(30):
+            driver.send("orders", 0, [b"%d" % number])
+        wanted = driver.bodies("orders", 0)
+    for path in faulty.disk.paths("consumequeue"):
+        CrashingFiles(faulty.disk).remove(path)
+    driver = faulty.abandoned()
+    faulty.disk.cut_power()
+    end_life(driver.store)
+    faulty.disk.restart()
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0) == wanted

@@ -16,6 +16,7 @@ from __future__ import annotations
 import queue as queues_module
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -227,10 +228,12 @@ class LogWriter:
             self._fail_group(plan, LogFailed("be rid of a deleted topic's files", str(error)))
             return
         self.groups += 1
-        for receipt in self._unanswered(plan):
-            receipt.answer(SendStatus.SEND_OK)
-        for done, value in plan.answers:
-            done(value)
+        # A stack, because it makes every call even if one of them raises.
+        with ExitStack() as answers:
+            for done, value in reversed(plan.answers):
+                answers.callback(done, value)
+            for receipt in reversed(self._unanswered(plan)):
+                answers.callback(receipt.answer, SendStatus.SEND_OK)
         self._announce(plan)
         self._on_commit(self._published.position)
 
