@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ALL: Final = ("append", "pull", "backlog", "filters", "spark_read", "spark_write")
+ALL: Final = (
+    "append", "pull", "backlog", "filters", "spark_read", "spark_write",
+    "small_sends", "group_commit", "tag_filter", "key_index", "restart", "many_queues",
+)  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results")
 
 

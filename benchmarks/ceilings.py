@@ -2,6 +2,7 @@
 
 python -m benchmarks.ceilings append FILE    checksum each body (CRC-32C) and write it to FILE
 python -m benchmarks.ceilings serve  FILE    answer every GET with the bytes of FILE, from memory
+python -m benchmarks.ceilings echo   -       answer every body with itself
 """
 
 from __future__ import annotations
@@ -54,6 +55,18 @@ class Serve:
         await answer(send, self._body, b"application/octet-stream")
 
 
+class Echo:
+    """Answers every body with itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        body = message["body"]
+        while message.get("more_body", False):
+            message = await receive()
+            body += message["body"]
+        await answer(send, body, b"application/octet-stream")
+
+
 async def answer(send: Send, body: bytes, kind: bytes) -> None:
     headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -71,7 +84,12 @@ class AnnouncingServer(uvicorn.Server):
 
 def main() -> None:
     form, path = sys.argv[1:]
-    application: Append | Serve = Append(path) if form == "append" else Serve(path)
+    forms: dict[str, Callable[[], Append | Serve | Echo]] = {
+        "append": lambda: Append(path),
+        "serve": lambda: Serve(path),
+        "echo": Echo,
+    }
+    application = forms[form]()
     config = uvicorn.Config(
         application, host="127.0.0.1", port=0, loop="uvloop", http="httptools", lifespan="off",
         log_level="warning", access_log=False,

@@ -32,11 +32,17 @@ PACKAGES: Final = (
     "google-crc32c",
 )
 #: Of each result, what is printed in a column and in which unit.
-RATE_UNITS: Final = {"bytes": ("MB/s", 1e6), "rows": ("M rows/s", 1e6), "seconds": ("ms", 1e-3)}
+RATE_UNITS: Final = {
+    "bytes": ("MB/s", 1e6),
+    "rows": ("M rows/s", 1e6),
+    "seconds": ("ms", 1e-3),
+    "calls": ("calls/s", 1.0),
+}
 #: What a billion bytes cost the server, or a million rows all processes together.
 PROCESSOR_COST: Final = {
     "bytes": ("server processor seconds a GB", 1e9),
     "rows": ("processor seconds a million rows", 1e6),
+    "calls": ("server processor microseconds a call", 1e6),
 }
 
 

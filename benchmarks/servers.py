@@ -60,6 +60,12 @@ class Server:
         self._process.stdout.close()
         self._log.close()
 
+    def kill(self) -> None:
+        """End the process as a crash would: SIGKILL, nothing said."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
     @property
     def address(self) -> str:
         return f"http://{self.host}:{self.port}"

@@ -1,0 +1,65 @@
+"""Single messages of 100 bytes from 32 connections, against a bare ASGI application that echoes them.
+
+The broker parses and validates each as an Arrow stream, merges what comes together into
+frames, writes the log and the units and answers with the offset; asynchronous flush.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import data, servers
+from benchmarks.append import TOPIC, create_topic
+from benchmarks.http import Connection, drive, post
+from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.servers import Server
+from rocketq.protocol.calls import ARROW_STREAM
+from rocketq.protocol.ipc import write_stream
+
+CONNECTIONS: Final = 32
+QUEUES: Final = 4
+TARGET: Final = 0.6
+
+
+def send_singles(server: Server, seconds: float, body: bytes, connections: int = CONNECTIONS) -> float:
+    """Send one message a request from all connections; return messages a second."""
+    requests = [
+        [b"".join(post(f"{TOPIC}/messages?queue={queue}", body, ARROW_STREAM))] for queue in range(QUEUES)
+    ]
+
+    def one(connection: Connection, number: int, count: int) -> int:
+        connection.exchange(requests[number % QUEUES])
+        return 1
+
+    return drive(server.host, server.port, connections, seconds, one)
+
+
+def _turn(chosen: Options, body: bytes, ours: bool, costs: list[float]) -> float:
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketq-bench-") as directory,
+        servers.broker(Path(directory)) if ours else servers.ceiling("echo", "-") as server,
+    ):
+        if ours:
+            create_topic(server, queues=QUEUES)
+        send_singles(server, 0.5, body)
+        return servers.processor_cost(
+            server, costs, chosen.seconds, lambda: send_singles(server, chosen.seconds, body)
+        )
+
+
+def main() -> None:
+    chosen = options("small_sends", "Single messages from 32 connections.", seconds=4)
+    introduce("small_sends")
+    body = write_stream([data.batch(1, chosen.seed)]).to_pybytes()
+    ours, echo = Contestant("broker"), Contestant("bare ASGI, echo")
+    ours.turn = partial(_turn, chosen, body, True, ours.costs)
+    echo.turn = partial(_turn, chosen, body, False, echo.costs)
+    alternate([ours, echo], chosen.turns)
+    report("small_sends", chosen, {"singles": compare(ours, echo, "calls", TARGET)})
+
+
+if __name__ == "__main__":
+    main()

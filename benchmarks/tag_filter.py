@@ -1,0 +1,81 @@
+"""A tag that 1 % of the messages have: filtered by the broker, against a client that pulls everything.
+
+Both read the same backlog over HTTP and end with the same matching messages; the client
+opens every frame it pulls and keeps the rows with the tag. Counted are messages scanned a second.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import data, servers
+from benchmarks.append import TOPIC, create_topic
+from benchmarks.http import Connection, get, post
+from benchmarks.instrument import Contestant, alternate, compare, introduce, options, report, say
+from benchmarks.servers import Server
+from rocketq.protocol.calls import ARROW_STREAM, NEXT_OFFSET_HEADER
+from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.slices import open_frames
+
+BATCHES: Final = 300
+TARGET: Final = 5.0
+_NEXT: Final = NEXT_OFFSET_HEADER.encode()
+
+
+def tagged(seed: int) -> bytes:
+    """A batch whose rows have the tag `rare` once in a hundred, anywhere."""
+    made = data.batch(data.MIB_ROWS, seed)
+    rare = np.random.default_rng(seed).random(data.MIB_ROWS) < 0.01
+    tags = pc.if_else(pa.array(rare), "rare", "common")
+    column = made.schema.get_field_index("tag")
+    stream: bytes = write_stream([made.set_column(column, made.schema.field(column), tags)]).to_pybytes()
+    return stream
+
+
+def scan(server: Server, end: int, by_broker: bool) -> float:
+    """Read the queue from 0 to `end`; return messages scanned a second."""
+    path = f"{TOPIC}/queues/0/messages?max_bytes=4194304" + ("&tag=rare" if by_broker else "") + "&offset="
+    at = matches = 0
+    started = time.perf_counter()
+    with Connection(server.host, server.port) as connection:
+        while at < end:
+            answer = connection.exchange(get(f"{path}{at}"), keep=True)
+            for piece in open_frames(answer.body, at):
+                tags = piece.batch.column("tag")
+                matches += piece.batch.filter(pc.equal(tags, "rare")).num_rows
+            at = int(answer.header(_NEXT))
+    assert matches > 0
+    return end / (time.perf_counter() - started)
+
+
+def main() -> None:
+    chosen = options("tag_filter", "Filter 1 % of the messages by tag, on either side.", seconds=0)
+    introduce("tag_filter")
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketq-bench-") as directory,
+        servers.broker(Path(directory)) as broker,
+    ):
+        create_topic(broker, queues=1)
+        with Connection(broker.host, broker.port) as connection:
+            request = post(f"{TOPIC}/messages?queue=0", tagged(chosen.seed), ARROW_STREAM)
+            for _ in range(BATCHES):
+                connection.exchange(request)
+        end = BATCHES * data.MIB_ROWS
+        say(f"-- {end:,} messages, one in a hundred tagged")
+        ours = Contestant("filtered by the broker", partial(scan, broker, end, True))
+        everything = Contestant("client that pulls everything", partial(scan, broker, end, False))
+        alternate([ours, everything], chosen.turns)
+        result = compare(ours, everything, "rows", TARGET)
+    report("tag_filter", chosen, {"one_percent": result})
+
+
+if __name__ == "__main__":
+    main()
