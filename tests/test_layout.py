@@ -25,6 +25,7 @@ ENTRY_POINTS: Final = {
     "rocketq",
     "rocketq.cli.main",
     "rocketq_broker.__main__",
+    "rocketq_broker.salvage",
     "rocketq_nameserver.__main__",
 }
 
