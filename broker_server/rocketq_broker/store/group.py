@@ -172,7 +172,10 @@ class GroupPlan:
             run: list[_Waiting] = []
             run_bytes = run_messages = 0
             for each in entries:
-                size, messages = len(each.batch.encapsulated), each.batch.batch.num_rows
+                # Merged, a batch takes its inflated size: by its compressed one, a few could make
+                # a frame that no reader takes in.
+                inflated = each.batch.batch.get_total_buffer_size()
+                size, messages = max(len(each.batch.encapsulated), inflated), each.batch.batch.num_rows
                 full = run_bytes + size > MERGED_BYTES_MAX or run_messages + messages > BATCH_MESSAGES_MAX
                 if run and (size > self.merge_bytes or full):
                     self._place_messages(key, topic, run)
