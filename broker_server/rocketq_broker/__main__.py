@@ -12,10 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import structlog
 
@@ -27,21 +24,6 @@ from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from rocketq_broker.heap import keep_freed_memory, leave_out_pandas
 
 log = structlog.get_logger("rocketq.broker")
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Makes pandas absent from this process.
-
-    Where it is installed, pyarrow imports it with the first array that it makes of Python values:
-    a pause of half a second in the middle of a send, and 40 MB, for nothing that a broker does.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("a broker works without pandas", name="pandas")
-        return None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,7 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
     configure_logging()
-    sys.meta_path.insert(0, _WithoutPandas())
     keep_freed_memory()
     leave_out_pandas()
     # Only now: modules of the app make Arrow arrays when they are imported.
