@@ -64,6 +64,7 @@ def test_times_begin_and_end_a_batch(source: Source, client: Client) -> None:
     assert early == [row for row in rows if stored_ms(row) < between_ms]
     only_a = json.dumps({source.topic: {"broker-a": between_ms, "broker-b": 0}})
     mixed = source.rows(startingOffsetsByTimestamp=only_a, startingOffsetsByTimestampStrategy="latest")
+    assert source.rows(endingOffsetsByTimestamp=json.dumps({source.topic: between_ms})) == early
     assert mixed == [row for row in rows if stored_ms(row) >= between_ms or row["broker"] == "broker-b"]
 
 

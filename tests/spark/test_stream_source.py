@@ -282,6 +282,25 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
         assert by_queue(read) == {queue_a: [0, 1, 2, 3, 4], queue_b: [0, 1, 2, 3, 4]}
 
 
+def test_a_broker_that_hangs_holds_up_its_own_queues_only() -> None:
+    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+        client.create_topic("orders", queues=1)
+        source = Source(cluster.nameservers, "orders")
+        query = source.stream(startingOffsets="earliest", longPollMs="100").begin()
+        queue_a, queue_b = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 0)
+        fill(client, "orders", 1, [queue_a, queue_b])
+        read = until(query, 2)
+        cluster.pause("broker-b")
+        try:
+            fill(client, "orders", 1, [queue_a])
+            read += until(query, 1)
+        finally:
+            cluster.resume("broker-b")
+        fill(client, "orders", 1, [queue_b])
+        read += until(query, 1)
+        assert by_queue(read) == {queue_a: [0, 1], queue_b: [0, 1]}
+
+
 def test_a_task_waits_for_a_broker_that_restarts() -> None:
     with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
@@ -305,3 +324,26 @@ def until(query: Stream, rows: int) -> list:
     while len(found) < rows:
         found += query.next_batch()
     return found
+
+
+def test_retention_past_a_query_is_a_loss_or_a_gap(source: Source, client: Client) -> None:
+    topic = f"{source.topic}-short"
+    client.create_topic(topic, queues=1)
+    fill(client, topic, 5)
+    brokers = masters(source)
+    strict = source.stream(subscribe=topic, startingOffsets="earliest", longPollMs="0").begin()
+    assert strict.offset is not None
+    end = strict.reader.latestOffset(strict.offset, strict.limit)
+    lenient = source.stream(subscribe=topic, failOnDataLoss="false", longPollMs="0").begin(strict.offset)
+    client.alter_topic(topic, retention_ms=1)
+    for broker in brokers:
+        while (held := broker.offsets(topic)).queues[0].min < 5:
+            broker.offsets(topic, after_total=held.total, wait_ms=500)
+    with pytest.raises(DataLost, match="retention removed offsets"):
+        strict.between(strict.offset, end)
+    with pytest.raises(DataLost, match="retention removed offsets 0 to 4"):
+        strict.next_batch()
+    assert lenient.between(strict.offset, end) == []
+    assert lenient.next_batch() == []
+    fill(client, topic, 2)
+    assert sorted(row["offset"] for row in lenient.next_batch()) == [5, 5, 6, 6]
