@@ -45,13 +45,17 @@ class Proof:
 
 
 def prove(
-    spark: SparkSession, nameservers: Sequence[str], sent: int, expected: dict[str, CarrierSums]
+    spark: SparkSession,
+    nameservers: Sequence[str],
+    sent: int,
+    expected: dict[str, CarrierSums],
+    topic: str = "flights",
 ) -> Proof:
-    """Read the whole topic `flights` as a batch, and count."""
+    """Read the whole topic as a batch, and count."""
     rows = (
         spark.read.format("rocketq")
         .option("nameservers", ",".join(nameservers))
-        .option("subscribe", "flights")
+        .option("subscribe", topic)
         .load()
     )
     flights = parsed(rows).cache()

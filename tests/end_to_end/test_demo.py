@@ -1,0 +1,115 @@
+"""The demo does what it says, and its proof notices everything it claims to rule out."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_rocketq.demo import flights as data
+from pyspark_rocketq.demo.proof import Proof, prove
+from rocketq import Client
+from rocketq.local import LocalCluster
+
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def flights() -> pd.DataFrame:
+    return data.load(COUNT)
+
+
+def proof_of(
+    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame, sent: pa.Table
+) -> Proof:
+    with Client(cluster.nameservers) as client, client.producer() as producer:
+        client.create_topic(topic, queues=2)
+        producer.send_batch(topic, sent, selection="hash")
+    return prove(spark, cluster.nameservers, COUNT, data.sums(flights), topic)
+
+
+@pytest.mark.spark
+def test_the_demo_proves_its_point_and_names_what_to_do_next() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rocketq.cli.main", "demo", "--flights", "5000"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "5,000 flights in, 5,000 messages out" in done.stdout
+    assert "0 duplicates, 0 missing, 0 out of order" in done.stdout
+    assert "PROVED" in done.stdout
+    assert "NOT PROVED" not in done.stdout
+    assert done.stdout.split("Next:")[1].count("rocketq ") == 3
+
+
+@pytest.mark.spark
+def test_the_proof_holds_for_what_was_sent_once(
+    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame
+) -> None:
+    proof = proof_of(spark, cluster, topic, flights, data.messages(flights))
+    assert proof.holds
+    assert (proof.read, proof.duplicates, proof.missing) == (COUNT, 0, 0)
+
+
+@pytest.mark.spark
+def test_the_proof_notices_a_flight_that_is_there_twice(
+    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame
+) -> None:
+    messages = data.messages(flights)
+    proof = proof_of(spark, cluster, topic, flights, pa.concat_tables([messages, messages.slice(7, 1)]))
+    assert not proof.holds
+    assert (proof.duplicates, proof.missing, proof.out_of_order) == (1, 0, 1)
+
+
+@pytest.mark.spark
+def test_the_proof_notices_a_flight_that_is_missing(
+    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame
+) -> None:
+    messages = data.messages(flights)
+    sent = pa.concat_tables([messages.slice(0, 7), messages.slice(8)])
+    proof = proof_of(spark, cluster, topic, flights, sent)
+    assert not proof.holds
+    assert (proof.duplicates, proof.missing) == (0, 1)
+    assert proof.wrong_carriers == (flights["carrier"][7],)
+
+
+@pytest.mark.spark
+def test_the_proof_notices_a_flight_that_was_altered(
+    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame
+) -> None:
+    altered = flights.copy()
+    altered.loc[7, "distance"] += 1
+    proof = proof_of(spark, cluster, topic, flights, data.messages(altered))
+    assert not proof.holds
+    assert proof.wrong_carriers == (flights["carrier"][7],)
+
+
+def test_every_count_alone_can_overturn_the_proof() -> None:
+    good = Proof(3, 3, 3, 3, 0, 0, ())
+    assert good.holds
+    for changed in (
+        {"sent": 4},
+        {"read": 4},
+        {"places": 2},
+        {"flights": 2},
+        {"missing": 1},
+        {"out_of_order": 1},
+        {"wrong_carriers": ("UA",)},
+    ):
+        assert not dataclasses.replace(good, **changed).holds
+
+
+def test_messages_keep_every_flight_and_its_missing_values() -> None:
+    flights = data.load(900)
+    messages = data.messages(flights)
+    assert messages.num_rows == 900
+    assert messages["key"].null_count == flights["tailnum"].isna().sum()
+    assert b'"dep_delay":null' in messages["body"][842 - 4].as_py()
+    assert sum(found.flights for found in data.sums(flights).values()) == 900
