@@ -25,9 +25,10 @@ from rocketq.protocol.calls import (
     TopicListing,
     TopicOffsets,
 )
+from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import PullStatus, TimeBoundary, TopicConfig
 from rocketq.protocol.route import MASTER_ID, TopicRoute
-from rocketq.protocol.slices import FrameSlice, open_frames
+from rocketq.protocol.slices import FrameSlice, iter_frames, open_frames
 from rocketq.transport import (
     CONTROL_BYTES_MAX,
     PULL_ANSWER_BYTES_MAX,
@@ -64,6 +65,21 @@ class Pulled:
     def slices(self, end: int | None = None) -> list[FrameSlice]:
         """Open the frames, cut to [offset, end); raise CorruptFrame."""
         return open_frames(self.body, self.offset, end)
+
+    def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
+        """Open frames until they inflate to more than that, at least one; return them and where to go on.
+
+        A stored batch may be compressed a thousandfold, so `max_bytes` of a pull bounds
+        what crosses the wire but not what its frames inflate to.
+        """
+        found: list[FrameSlice] = []
+        inflated = 0
+        for piece in iter_frames(self.body, self.offset):
+            inflated += piece.batch.nbytes
+            if found and inflated > inflated_bytes_max:
+                return found, piece.offset
+            found.append(piece)
+        return found, self.next_offset
 
 
 class BrokerApi:

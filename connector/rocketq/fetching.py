@@ -210,16 +210,14 @@ class Fetching:
         if pulled.incarnation != self._incarnation(fetch.queue):
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
-        parts = [
-            Part(fetch.queue, piece.offset, piece.header.stored_at_us, piece.batch)
-            for piece in pulled.slices()
-        ]
+        slices, next_offset = pulled.bounded_slices()
+        parts = [Part(fetch.queue, piece.offset, piece.header.stored_at_us, piece.batch) for piece in slices]
         if parts and parts[0].offset > fetch.offset:
             log.warning(
                 "%s has a gap: offsets [%d, %d) are not stored", fetch.queue, fetch.offset, parts[0].offset
             )
         with self.changed:
-            self.prefetch.store(fetch, parts, pulled.next_offset, pulled.max_offset)
+            self.prefetch.store(fetch, parts, next_offset, pulled.max_offset)
 
     def _resume(self, api: BrokerApi, fetch: Fetch, error: OffsetOutOfRange) -> None:
         incarnation = self._incarnation(fetch.queue)
