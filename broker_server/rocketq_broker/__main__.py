@@ -22,6 +22,7 @@ from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from rocketq_broker.heap import keep_freed_memory, leave_out_pandas
+from rocketq_broker.store.retention import RetentionPolicy
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -45,10 +46,53 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--segment-bytes", type=int, default=1 << 30, help="size of a log file")
     made.add_argument("--auto-create-topics", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("--default-queues", type=int, default=DEFAULT_QUEUES)
+    _add_store_arguments(made)
     made.add_argument("--heartbeat-ms", type=int, default=3_000)
     made.add_argument("--lease-ms", type=int, default=12_000)
     made.add_argument("--parent-pid", type=int, default=0, help="end when this process is gone")
     return made
+
+
+def _add_store_arguments(made: argparse.ArgumentParser) -> None:
+    store, kept = BrokerConfig.__dataclass_fields__, RetentionPolicy()
+    made.add_argument(
+        "--retention-ms", type=int, default=kept.retention_ms, help="messages older than this go"
+    )
+    made.add_argument("--retention-bytes", type=int, help="the oldest go while the log is larger than this")
+    made.add_argument(
+        "--watermarks", default=f"{kept.clean_percent},{kept.force_percent},{kept.refuse_percent}",
+        help="percent of the disk at which to clean at once, to clean whatever the age, to refuse writes",
+    )  # fmt: skip
+    made.add_argument(
+        "--free-bytes-enough", type=int, default=kept.free_bytes_enough,
+        help="no watermark counts while this much is free",
+    )  # fmt: skip
+    for name, about in (
+        ("topics_max", "topics the broker takes"),
+        ("queues_max", "queues over all topics"),
+        ("open_files_max", "files of the store open at once"),
+        ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
+        ("queue_wait_ms_max", "how long a send may wait for the log"),
+        ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
+    ):
+        made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
+
+
+def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
+    try:
+        clean, force, refuse = (int(part) for part in arguments.watermarks.split(","))
+    except ValueError:
+        raise InvalidConfiguration(
+            "watermarks", arguments.watermarks, "is not three percentages", hint="Write them as 75,85,90."
+        ) from None
+    return RetentionPolicy(
+        arguments.retention_ms,
+        arguments.retention_bytes,
+        clean,
+        force,
+        refuse,
+        arguments.free_bytes_enough,
+    )
 
 
 def config_of(arguments: argparse.Namespace) -> BrokerConfig:
@@ -67,6 +111,13 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         segment_bytes=arguments.segment_bytes,
         auto_create_topics=arguments.auto_create_topics,
         default_queues=arguments.default_queues,
+        retention=_retention_of(arguments),
+        topics_max=arguments.topics_max,
+        queues_max=arguments.queues_max,
+        open_files_max=arguments.open_files_max,
+        queued_bytes_max=arguments.queued_bytes_max,
+        queue_wait_ms_max=arguments.queue_wait_ms_max,
+        flush_timeout_ms=arguments.flush_timeout_ms,
         heartbeat_ms=arguments.heartbeat_ms,
         lease_ms=arguments.lease_ms,
     )

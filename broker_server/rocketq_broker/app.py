@@ -31,6 +31,7 @@ from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations
 from rocketq.service.parameters import known_parameters_only
 from rocketq.service.routes import Permission, Resource, Rule
+from rocketq_broker.administration import install_administration
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control import install_groups, install_topics
@@ -183,6 +184,7 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     install_error_answers(app)
     install_topics(app, broker)
     install_groups(app, broker)
+    install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(
         BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)

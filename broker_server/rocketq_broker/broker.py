@@ -16,6 +16,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -23,8 +24,8 @@ import structlog
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnavailable
-from rocketq.protocol.model import Perm
-from rocketq.protocol.route import BrokerIdentity
+from rocketq.protocol.model import Perm, TopicConfig
+from rocketq.protocol.route import BrokerIdentity, DataVersion
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.exchange import Outgoing
@@ -34,7 +35,6 @@ from rocketq_broker.offsets import OffsetsProcessor
 from rocketq_broker.pull import PullProcessor
 from rocketq_broker.registrar import Registrar
 from rocketq_broker.send import SendProcessor
-from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.waiting import HeldCalls
@@ -82,14 +82,11 @@ class Broker:
         self.failure: Exception | None = None
         self.outgoing = Outgoing(config.outgoing_bytes_max)
         self._calls = 0
+        self.draining = False
+        self._drain_changes = 0
         self._registrar: Registrar | None = None
         self.store = MessageStore(
-            StoreConfig(
-                directory=config.data_dir,
-                broker=config.name,
-                flush=config.flush,
-                segment_bytes=config.segment_bytes,
-            ),
+            config.store_config(),
             clock=self.clock,
             on_arrival=self._arrived,
             on_change=self._changed,
@@ -117,12 +114,35 @@ class Broker:
         self._registrar = Registrar(
             self.identity,
             config.nameservers,
-            self.store,
+            self,
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
         )
         self.phase = Phase.RUNNING
         self._registrar.start()
+
+    # --- what is registered with the NameServers --------------------------------------------
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of what `topics` returns."""
+        version = self.store.data_version
+        return replace(version, timestamp_ms=version.timestamp_ms + self._drain_changes)
+
+    def topics(self) -> tuple[TopicConfig, ...]:
+        """The topics as clients should use them: without their write permission while draining."""
+        topics = self.store.topics()
+        if not self.draining:
+            return topics
+        return tuple(replace(topic, perm=topic.perm & ~int(Perm.WRITE)) for topic in topics)
+
+    def drain(self, draining: bool) -> None:
+        """Take writes away, or give them back: producers are sent elsewhere, readers stay."""
+        if draining != self.draining:
+            self.draining = draining
+            self._drain_changes += 1
+            self.store.drain(draining)
+            self._changed()
 
     def refuse_new_calls(self) -> None:
         """Begin to drain: take no new calls, answer those that wait."""

@@ -9,7 +9,7 @@ broken into.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.retention import RetentionPolicy
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -57,6 +59,18 @@ class BrokerConfig:
     outgoing_bytes_max: int = 512 * MIB
     held_calls_max: int = 20_000
 
+    #: What is kept, and when a disk counts as full (`store.retention`).
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    topics_max: int = 10_000
+    queues_max: int = 50_000
+    #: Files of the store that may be open at once, however many queues there are.
+    open_files_max: int = 512
+    #: Sends wait at most this long for the log, in bytes and in time, before SYSTEM_BUSY.
+    queued_bytes_max: int = 256 * MIB
+    queue_wait_ms_max: int = 2_000
+    #: A sync that takes longer is answered FLUSH_DISK_TIMEOUT.
+    flush_timeout_ms: int = 5_000
+
     heartbeat_ms: int = 3_000
     #: How long a NameServer believes in this broker without hearing of it.
     lease_ms: int = 12_000
@@ -83,6 +97,7 @@ class BrokerConfig:
         _check_range("heartbeat_ms", self.heartbeat_ms, 10, 600_000)
         _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)
         _check_range("free_disk_bytes_min", self.free_disk_bytes_min, 0, 1 << 50)
+        self.store_config()
         for address in self.nameservers:
             _check_address("nameservers", address)
         if self.advertise:
@@ -92,6 +107,22 @@ class BrokerConfig:
                 "host", self.host, "nobody can reach a broker under this address",
                 hint="Say under which address it is reached: --advertise http://HOST:PORT.",
             )  # fmt: skip
+
+    def store_config(self) -> StoreConfig:
+        """Return the settings of this broker's store; raise InvalidConfiguration."""
+        return StoreConfig(
+            directory=self.data_dir,
+            broker=self.name,
+            flush=self.flush,
+            segment_bytes=self.segment_bytes,
+            retention=self.retention,
+            topics_max=self.topics_max,
+            queues_max=self.queues_max,
+            open_files_max=self.open_files_max,
+            queued_bytes_max=self.queued_bytes_max,
+            queue_wait_ms_max=self.queue_wait_ms_max,
+            flush_timeout_ms=self.flush_timeout_ms,
+        )
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -194,9 +194,8 @@ class Housekeeping:
         now_us = self._clock.now_us()
         disk = self._files.usage()
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk)
-        self._writer.append_refusal = (
-            StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
-        )
+        refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
+        self._writer.refuse_appends("retention", refusal)
         if verdict.remove:
             self._remove_segments(verdict.remove)
         for entry in self._published.state.topics.values():

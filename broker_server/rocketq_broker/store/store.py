@@ -14,15 +14,25 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from rocketq.clock import Clock, SystemClock
-from rocketq.errors import NoPermission, OffsetOutOfRange, QueueNotFound, RocketqError, TopicNotFound
+from rocketq.errors import (
+    BrokerUnavailable,
+    NoPermission,
+    OffsetOutOfRange,
+    QueueNotFound,
+    RocketqError,
+    TopicNotFound,
+)
 from rocketq.protocol.calls import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
+    GroupLag,
     GroupOffset,
     GroupOffsets,
+    QueueStatistics,
     TimeOffsets,
     TopicOffsets,
+    TopicStatistics,
 )
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
@@ -39,7 +49,7 @@ from rocketq_broker.store.housekeeping import Housekeeping
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
-from rocketq_broker.store.retention import Verdict
+from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.selection import MessageFilter, select
 from rocketq_broker.store.state import Change, State, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
@@ -322,6 +332,35 @@ class MessageStore:
         lag = max(0, self._published.position - self._index.position)
         return FoundMessages(tuple(slices), lag)
 
+    def topic_statistics(self, topic: str) -> TopicStatistics:
+        """Return a topic at run time, with the lag of every group; reads two headers a queue."""
+        entry = self._entry(topic)
+        queues = [self._queue_statistics(entry.number, queue) for queue in range(entry.config.queues)]
+        lags = tuple(
+            GroupLag(group, queue, offset, max(0, queues[queue].max - offset))
+            for group, table in sorted(self._state.groups.items())
+            for (name, queue), offset in sorted(table.items())
+            if name == topic and queue < len(queues)
+        )
+        return TopicStatistics(self.broker, topic, tuple(queues), lags)
+
+    def _queue_statistics(self, number: int, queue_id: int) -> QueueStatistics:
+        queue = self._queues.get((number, queue_id))
+        if queue is None:
+            return QueueStatistics(queue_id, 0, 0, None, None)
+        low, end = queue.min, queue.end
+        if low == end:
+            return QueueStatistics(queue_id, low, end, None, None)
+        try:
+            first, last = (
+                self._log.header(int(queue.read(offset, 1)["log_offset"][0])).stored_at_us
+                for offset in (low, end - 1)
+            )
+        except SegmentGone:
+            # Retention has moved the first offset meanwhile.
+            return self._queue_statistics(number, queue_id)
+        return QueueStatistics(queue_id, low, end, first, last)
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
@@ -377,6 +416,15 @@ class MessageStore:
 
     def _now_ms(self) -> int:
         return self._clock.now_us() // 1000
+
+    def drain(self, draining: bool) -> None:
+        """Refuse appends with BrokerUnavailable, or take them again; reads and commits go on."""
+        refusal = BrokerUnavailable(self.broker, "it is being drained") if draining else None
+        self._writer.refuse_appends("drain", refusal)
+
+    def disk(self) -> DiskUsage:
+        """Return the size of the file system under the store and what of it is free."""
+        return self._files.usage()
 
     def _submit(self, operation: AppendBatches | ChangeState) -> None:
         try:

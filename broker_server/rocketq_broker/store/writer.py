@@ -87,8 +87,8 @@ class LogWriter:
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._stopped_why = ""
-        #: Set while appends are refused but everything else goes on.
-        self.append_refusal: RocketqError | None = None
+        #: Why appends are refused while everything else goes on, by who says so.
+        self._append_refusals: dict[str, RocketqError] = {}
         self._failure: StoreError | None = None
         self._syncing: _Syncing | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
@@ -105,12 +105,19 @@ class LogWriter:
         with self._lock:
             if self._stopped_why:
                 raise BrokerUnavailable(self._config.broker, self._stopped_why)
-            if self.append_refusal is not None and isinstance(operation, AppendBatches):
-                raise self.append_refusal
+            if self._append_refusals and isinstance(operation, AppendBatches):
+                raise next(iter(self._append_refusals.values()))
             if self._queued_bytes and self._queued_bytes + size > self._config.queued_bytes_max:
                 raise SystemBusy(f"{self._queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
             self._queued_bytes += size
             self._inbox.put(operation)
+
+    def refuse_appends(self, who: str, error: RocketqError | None) -> None:
+        """Refuse appends with this error until the same `who` takes it back with None."""
+        with self._lock:
+            self._append_refusals.pop(who, None)
+            if error is not None:
+                self._append_refusals[who] = error
 
     @property
     def failed(self) -> bool:

@@ -160,6 +160,65 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """One queue at run time; the times are of its first and last stored message, None if it is empty."""
+
+    queue: int
+    min: int
+    max: int
+    oldest_at_us: int | None
+    newest_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind in one queue: `lag` messages are stored and not yet consumed."""
+
+    group: str
+    queue: int
+    offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatistics:
+    """A topic at run time, on one broker, with every group that committed progress in it."""
+
+    broker: str
+    topic: str
+    queues: tuple[QueueStatistics, ...] = field(hash=False)
+    groups: tuple[GroupLag, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """A broker at run time: its log (offsets), what waits (bytes, calls), and what it holds."""
+
+    broker: str
+    draining: bool
+    log_begin: int
+    log_end: int
+    durable_end: int
+    snapshot_position: int
+    index_position: int
+    queued_bytes: int
+    group_commits: int
+    held_calls: int
+    topics: int
+    queues: int
+    open_files: int
+    disk_total_bytes: int
+    disk_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """Take a broker's writes away (True), or give them back; reads go on either way."""
+
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerVersion:
     """`GET /version` of a broker or NameServer."""
 
