@@ -98,6 +98,8 @@ def test_a_topic_may_have_a_smaller_message_limit_of_its_own(broker: Http) -> No
     assert broker.send_json("small", {"body": "0123456789"}).status == 200
     refused = broker.send_json("small", {"body": "x"}, {"body": "0123456789a"})
     assert (refused.status, refused.code) == (413, "TOO_LARGE")
+    as_arrow = broker.send("small", stream([Message(b"x"), Message(b"0123456789a")]))
+    assert (as_arrow.status, as_arrow.code) == (413, "TOO_LARGE")
     assert broker.total("small") == 1
 
 
