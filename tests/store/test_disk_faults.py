@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from tests.testbed.disk import Disk
 from tests.testbed.driver import ANSWER_S, Driver, batch, burst, config, opened
 from tests.testbed.workload import Lives, end_life
 
-SMALL = {"segment_bytes": 8192, "queue_file_units": 16}
+SMALL: dict[str, Any] = {"segment_bytes": 8192, "queue_file_units": 16}
 
 
 @pytest.mark.parametrize("flush", list(FlushMode))
@@ -50,7 +52,7 @@ def _run_with_faults(seed: int, flush: FlushMode) -> int:
 class Faulty:
     """A store on a disk that will fail, and what it told its owner."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.disk = Disk()
         self.settings = config(**{**SMALL, **settings})
         self.faults: list[StoreError] = []
@@ -240,7 +242,12 @@ def test_a_defect_in_a_callback_stops_the_store_instead_of_leaving_senders_waiti
     create = [
         partial(driver.store.create_topic, name, CreateTopicRequest()) for name in ("orders", "refunds")
     ]
-    _, made = burst(driver.store, [lambda done: (create[0](defective), done(None)), create[1]])
+
+    def both(done: Callable[[Any], None]) -> None:
+        create[0](defective)
+        create[1](done)
+
+    made = burst(driver.store, [both])[0]
     assert made.name == "refunds", "one sender's defect does not cost another its answer"
     with pytest.raises(BrokerUnavailable):
         driver.create("later", 2)

@@ -282,6 +282,26 @@ class Disk:
             node.versions.clear()
             node.sizes.clear()
 
+    def image(self) -> dict[str, bytes]:
+        """Return every file as readers see it."""
+        return {path: self.bytes_of(path) for path in self.paths()}
+
+    @classmethod
+    def of(cls, image: dict[str, bytes], seed: int = 0) -> Disk:
+        """A disk that holds these files, durably."""
+        disk = cls(seed)
+        for path, data in image.items():
+            folder = disk.root
+            *parents, name = path.split("/")
+            for parent in parents:
+                node = folder.now.setdefault(parent, Folder())
+                assert isinstance(node, Folder)
+                folder.sync()
+                folder = node
+            folder.now[name] = Content(data)
+            folder.sync()
+        return disk
+
     # --- what the session asks ---------------------------------------------------------
 
     def node(self, path: str) -> Content | Folder | None:
