@@ -163,11 +163,11 @@ class GroupOffsets:
 class QueueStatistics:
     """One queue at run time; the times are of its first and last stored message, None if it is empty."""
 
-    queue: int
-    min: int
-    max: int
-    oldest_at_us: int | None
-    newest_at_us: int | None
+    queue: Int64
+    min: Int64
+    max: Int64
+    oldest_at_us: Int64 | None
+    newest_at_us: Int64 | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,9 @@ class GroupLag:
     """How far a group is behind in one queue: `lag` messages are stored and not yet consumed."""
 
     group: str
-    queue: int
-    offset: int
-    lag: int
+    queue: Int64
+    offset: Int64
+    lag: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +196,19 @@ class BrokerStatistics:
 
     broker: str
     draining: bool
-    log_begin: int
-    log_end: int
-    durable_end: int
-    snapshot_position: int
-    index_position: int
-    queued_bytes: int
-    group_commits: int
-    held_calls: int
-    topics: int
-    queues: int
-    open_files: int
-    disk_total_bytes: int
-    disk_free_bytes: int
+    log_begin: Int64
+    log_end: Int64
+    durable_end: Int64
+    snapshot_position: Int64
+    index_position: Int64
+    queued_bytes: Int64
+    group_commits: Int64
+    held_calls: Int64
+    topics: Int64
+    queues: Int64
+    open_files: Int64
+    disk_total_bytes: Int64
+    disk_free_bytes: Int64
 
 
 @dataclass(frozen=True, slots=True)
