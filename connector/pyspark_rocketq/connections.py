@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from rocketq.broker_api import BrokerApi
+from rocketq.config import TransportConfig
 from rocketq.errors import RocketqError
 from rocketq.routes import RouteCache
 from rocketq.transport import Transport
@@ -23,6 +24,8 @@ log = logging.getLogger("pyspark_rocketq")
 
 #: A call that a query cannot do without is repeated this long: a broker restarts in less.
 PERSIST_MS: Final = 60_000
+#: Connections kept for each server: a query's held requests and those beside them.
+POOL_SIZE: Final = 96
 _PAUSE_FIRST_MS: Final = 50
 _PAUSE_MAX_MS: Final = 2_000
 
@@ -49,7 +52,7 @@ def connection_to(nameservers: tuple[str, ...]) -> Connection:
     with _lock:
         found = _connections.get(nameservers)
         if found is None:
-            transport = Transport()
+            transport = Transport(TransportConfig(pool_size=POOL_SIZE))
             found = _connections[nameservers] = Connection(transport, RouteCache(nameservers, transport))
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.topology import Place, in_parallel
@@ -22,9 +23,9 @@ from rocketq.protocol.model import MessageQueue
 log = logging.getLogger("pyspark_rocketq")
 
 #: Where nothing is known; every message's own columns and Arrow's overhead come to about this.
-DEFAULT_BYTES: float = 256.0
+DEFAULT_BYTES: Final = 256.0
 #: An estimate serves until the query is this many sampled frames further.
-FRAMES_VALID: int = 16
+FRAMES_VALID: Final = 16
 
 #: Estimated bytes per message of a queue.
 Weigh = Callable[[MessageQueue], float]

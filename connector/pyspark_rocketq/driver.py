@@ -235,8 +235,5 @@ class QueryDriver:
                 log.warning("Topic %s has no route at present; its queues stand still.", topic)
 
     def _broker_of(self, queue: MessageQueue) -> BrokerApi:
-        place = self._places.get((queue.topic, queue.broker))
-        if place is not None:
-            return place.broker
         route = self._connection.routes.route(queue.topic)
         return master_of(route, queue.broker, self._connection.transport)

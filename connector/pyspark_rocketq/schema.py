@@ -65,10 +65,18 @@ def source_schema(include_properties: bool) -> StructType:
     )
 
 
-def check_source_schema(schema: StructType) -> None:
-    """Raise SchemaMismatch unless `schema` is a projection of the source's columns."""
+def check_source_schema(schema: StructType, include_properties: bool = False) -> None:
+    """Raise SchemaMismatch unless `schema` is a projection of the source's columns.
+
+    It is the user's, or `source_schema`'s own; a user's must agree with `include_properties`.
+    """
     if not schema.fields:
         raise SchemaMismatch("", "must be there: the schema asks for no column", hint="Ask for offset.")
+    if include_properties and "properties" not in schema.fieldNames():
+        raise SchemaMismatch(
+            "properties", "is asked for by includeProperties, and not by the schema",
+            hint="Add it to the schema, which alone decides, or leave the option out.",
+        )  # fmt: skip
     seen: set[str] = set()
     for field in schema.fields:
         column = _BY_NAME.get(field.name)

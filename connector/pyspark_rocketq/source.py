@@ -44,7 +44,7 @@ class RocketqDataSource(DataSource):
         from pyspark_rocketq.schema import check_source_schema
 
         options = source_options(self.options, Use.BATCH_READ)
-        check_source_schema(schema)
+        check_source_schema(schema, options.include_properties)
         return RocketqReader(options, schema)
 
     def streamReader(self, schema: StructType) -> RocketqStreamReader:  # noqa: N802 - Spark's name
@@ -56,7 +56,7 @@ class RocketqDataSource(DataSource):
 
         try:
             options = source_options(self.options, Use.STREAM_READ)
-            check_source_schema(schema)
+            check_source_schema(schema, options.include_properties)
         except RocketqError as error:
             return RefusedStreamReader(error)
         return RocketqStreamReader(options, schema)

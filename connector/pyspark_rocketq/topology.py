@@ -25,6 +25,9 @@ from rocketq.protocol.route import QueueData, TopicRoute
 #: Calls to brokers that are made at the same time.
 PARALLEL_CALLS: Final = 16
 
+#: The routes of so many topics are asked for each time; those of more are as old as the cache lets them.
+FRESH_TOPICS_MAX: Final = 32
+
 #: Topics that brokers keep for themselves; a pattern never means them.
 _SYSTEM_TOPIC: Final = re.compile(r"%RETRY%.*|%DLQ%.*|rmq_sys_.*", re.IGNORECASE)
 
@@ -80,33 +83,40 @@ def survey_of(
     )
 
 
-def find_places(
-    connection: Connection, subscription: Subscription, *, fresh: bool = True
-) -> dict[TopicOnBroker, Place]:
+def find_places(connection: Connection, subscription: Subscription) -> dict[TopicOnBroker, Place]:
     """Return every topic on every broker that the subscription means.
 
-    `fresh` asks the NameServers now; without it routes may be as old as the cache keeps them.
     A subscribed topic without a route is left out: `require_found` tells whether that is an error.
     Raises NameServersUnreachable if nothing is known either.
     """
+    routes = connection.routes
     if isinstance(subscription, SubscribedPattern):
-        listed = connection.routes.topics().topics
+        listed = routes.topics().topics
         topics = [
             t for t in listed if re.fullmatch(subscription.pattern, t) and not _SYSTEM_TOPIC.fullmatch(t)
         ]
     else:
         topics = list(subscription.topics if isinstance(subscription, Subscribed) else subscription.queues)
-    places = {}
-    for topic in sorted(topics):
-        if fresh:
-            connection.routes.invalidate(topic)
-        try:
-            route = connection.routes.route(topic)
-        except RouteNotFound:
-            continue
-        for place in _of_route(connection, subscription, route):
-            places[place.key] = place
-    return places
+    if len(topics) <= FRESH_TOPICS_MAX:
+        for topic in topics:
+            routes.invalidate(topic)
+
+    def asker(topic: str) -> Callable[[], TopicRoute | None]:
+        def ask() -> TopicRoute | None:
+            try:
+                return routes.route(topic)
+            except RouteNotFound:
+                return None
+
+        return ask
+
+    found = in_parallel({topic: asker(topic) for topic in sorted(topics)})
+    return {
+        place.key: place
+        for route in found.values()
+        if route is not None
+        for place in _of_route(connection, subscription, route)
+    }
 
 
 def _of_route(connection: Connection, subscription: Subscription, route: TopicRoute) -> Iterable[Place]:

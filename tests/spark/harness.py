@@ -19,6 +19,7 @@ from pyspark_rocketq.stream_reader import RocketqStreamReader
 from rocketq.broker_api import BrokerApi
 from rocketq.client import Client
 from rocketq.protocol.model import MessageQueue
+from rocketq.routes import RouteCache
 from rocketq.topics import TopicAdmin
 
 
@@ -96,6 +97,15 @@ def fill(client: Client, topic: str, per_queue: int, queues: Iterable[MessageQue
         for queue in queues if queues is not None else client.route(topic).write_queues():
             bodies = [f"{queue}#{i}".encode() for i in range(per_queue)]
             producer.send_batch(topic, pa.table({"body": pa.array(bodies, pa.binary())}), queue=queue)
+
+
+def grow(client: Client, source: Source, queues: int) -> None:
+    """Give the topic more queues, and wait until the NameServers tell of them."""
+    client.alter_topic(source.topic, read_queues=queues, write_queues=queues)
+    routes = RouteCache(source.nameservers, connection_to(tuple(source.nameservers)).transport)
+    route = routes.route(source.topic)
+    while any(data.write_queues < queues for data in route.queues):
+        route = routes.wait_for_change(source.topic, route, 10_000)
 
 
 def masters(source: Source) -> list[BrokerApi]:

@@ -63,6 +63,12 @@ def test_a_user_schema_says_what_is_wrong(schema: StructType, said: str) -> None
         check_source_schema(schema)
 
 
+def test_a_schema_and_the_option_for_properties_must_agree() -> None:
+    check_source_schema(row(value=BinaryType(), properties=TEXT_MAP), include_properties=True)
+    with pytest.raises(SchemaMismatch, match="Add it to the schema"):
+        check_source_schema(row(value=BinaryType()), include_properties=True)
+
+
 def test_a_sink_takes_text_or_bytes_and_all_its_columns() -> None:
     check_sink_schema(row(value=StringType()), "t", False)
     full = row(

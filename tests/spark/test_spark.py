@@ -13,7 +13,7 @@ import pytest
 from rocketq.client import Client
 from rocketq.local import LocalCluster
 from rocketq.protocol.model import MessageQueue
-from tests.spark.harness import Source, by_queue, fill, masters
+from tests.spark.harness import Source, by_queue, fill, grow, masters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +94,22 @@ def test_a_user_schema_is_a_projection(spark: SparkSession, source: Source, clie
     assert all(row["born_timestamp"] is not None for row in rows)
 
 
+def test_large_arrow_types_are_taken_too(spark: SparkSession, source: Source) -> None:
+    frame = spark.range(20).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(CAST(id AS STRING) AS BINARY) AS key", "'t' AS tag",
+        f"'{source.topic}' AS topic", "MAP('a', 'b') AS properties",
+    )  # fmt: skip
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        writer = frame.write.format("rocketq").option("nameservers", ",".join(source.nameservers))
+        writer.mode("append").save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    rows = source.rows(includeProperties="true")
+    assert sorted(int(row["value"]) for row in rows) == list(range(20))
+    assert all(row["key"] == row["value"] and dict(row["properties"]) == {"a": "b"} for row in rows)
+
+
 def test_restarts_read_no_row_twice_and_lose_none(
     spark: SparkSession, source: Source, client: Client, tmp_path: Path
 ) -> None:
@@ -105,7 +121,7 @@ def test_restarts_read_no_row_twice_and_lose_none(
     first = run(frame, tmp_path)
     assert len(first.batches) == 2
     fill(client, source.topic, 5)
-    client.alter_topic(source.topic, read_queues=3, write_queues=3)
+    grow(client, source, 3)
     fill(client, source.topic, 4, [MessageQueue(source.topic, "broker-b", 2)])
     second = run(frame, tmp_path)
     assert min(second.batches) == 2

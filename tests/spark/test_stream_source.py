@@ -14,7 +14,7 @@ from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.local import LocalCluster
 from rocketq.protocol.model import MessageQueue
-from tests.spark.harness import Source, Stream, by_queue, fill, masters
+from tests.spark.harness import Source, Stream, by_queue, fill, grow, masters
 
 
 def test_a_query_reads_what_comes_after_it_began_and_nothing_twice(source: Source, client: Client) -> None:
@@ -143,7 +143,7 @@ def test_an_available_now_run_ends_where_it_began_to(source: Source, client: Cli
     query = source.stream(startingOffsets="earliest", maxOffsetsPerTrigger="24").prepare().begin()
     rows = query.next_batch()
     fill(client, source.topic, 10)
-    client.alter_topic(source.topic, read_queues=3, write_queues=3)
+    grow(client, source, 3)
     fill(client, source.topic, 1, [MessageQueue(source.topic, "broker-a", 2)])
     while batch := query.next_batch():
         rows += batch
@@ -165,7 +165,7 @@ def test_a_once_trigger_knows_no_limits(source: Source, client: Client) -> None:
 
 def test_new_queues_join_from_their_first_message(source: Source, client: Client) -> None:
     query = source.stream(longPollMs="100").begin()
-    client.alter_topic(source.topic, read_queues=3, write_queues=3)
+    grow(client, source, 3)
     fill(client, source.topic, 2)
     rows: list = []
     while len(rows) < 12:
