@@ -84,7 +84,7 @@ def modern_python():
             return found
     return stop(
         f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}, and no\n"
-        "newer one was found. Install one (python.org, your package manager, `uv python install 3.12`), then:\n"
+        "newer one was found. Install one (python.org, a package manager, `uv python install 3.12`), then:\n"
         "  python3.12 dev.py setup"
     )
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
 from rocketq.client import Client
 
 FLIGHT: Final = (
