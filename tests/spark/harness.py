@@ -93,7 +93,7 @@ class Stream:
 
 def fill(client: Client, topic: str, per_queue: int, queues: Iterable[MessageQueue] | None = None) -> None:
     """Send `per_queue` messages to each queue, in one batch each; the body says queue and number."""
-    with client.producer() as producer:
+    with client.producer(timeout_ms=30_000) as producer:
         for queue in queues if queues is not None else client.route(topic).write_queues():
             bodies = [f"{queue}#{i}".encode() for i in range(per_queue)]
             producer.send_batch(topic, pa.table({"body": pa.array(bodies, pa.binary())}), queue=queue)
