@@ -294,6 +294,14 @@ def test_a_group_that_does_not_allow_an_acting_master_keeps_its_ids_and_its_perm
     assert perms(table) == {"broker-a": int(Perm.READ_WRITE)}
 
 
+def test_a_slave_stands_in_only_where_nothing_may_be_written() -> None:
+    table = acting_group(support=True)
+    table.set_write_permission("broker-a", True)
+    assert route_of(table).brokers[0].addresses == {1: "http://broker-a-1:1", 2: "http://broker-a-2:1"}
+    table.set_write_permission("broker-a", False)
+    assert route_of(table).brokers[0].addresses == {0: "http://broker-a-1:1", 2: "http://broker-a-2:1"}
+
+
 def test_the_lowest_slave_may_register_topics_to_read_when_it_acts() -> None:
     table = acting_group(support=True)
     table.register(registration(broker_id=1, acting=True, version=2, topics=["orders", "new"]), 1)

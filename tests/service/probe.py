@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 
 from rocketq.service.answers import ErrorBoundary, read_body
 
+#: Below what uvicorn lets a connection buffer before it has the application wait.
+SOME = 48 * 1024
 BIG = 64 * 1024 * 1024
 BODY_MAX = 8 * 1024 * 1024
 
 
 class Probe:
-    """Paths: /hello, /hold (until `release`), /big, /echo, /late (reads only after `release`), /early."""
+    """Any path is answered `hello`, some otherwise: read `_answer`. /hold and /late wait for `release`."""
 
     def __init__(self) -> None:
         self.held = threading.Event()
@@ -46,6 +48,8 @@ class Probe:
             await self._released.wait()
         elif path == "/big":
             body = bytes(BIG)
+        elif path == "/some":
+            body = bytes(SOME)
         elif path == "/echo":
             body = b"".join(await read_body(scope, receive, BODY_MAX))
         elif path == "/late":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,35 @@ def test_a_closing_connection_does_not_wait_for_a_client_that_takes_nothing(serv
         assert poll.poll(30_000)
 
 
+def test_a_closing_connection_is_let_go_though_little_of_its_last_answer_was_taken(serve: Serve) -> None:
+    server = serve(answer_ms=SHORT)
+    with Connection(server.address, receive_buffer=4096) as client:
+        client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n")
+        while not server.call(lambda: _answered(server)):
+            pass
+        buffered = 0
+        while not buffered:
+            answered = server.call(lambda: _answered(server))
+            client.send(b"GET /some HTTP/1.1\r\nhost: x\r\n\r\n")
+            while server.call(lambda: _answered(server)) == answered:
+                pass
+            buffered = server.call(lambda: _connection(server).transport.get_write_buffer_size())
+        assert not server.call(lambda: _connection(server).flow.write_paused)
+        client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        poll = select.poll()
+        poll.register(client.socket, 0)
+        assert poll.poll(30_000)
+
+
+def _connection(server: ServerThread) -> Any:
+    (only,) = server._server.server_state.connections
+    return only
+
+
+def _answered(server: ServerThread) -> int:
+    return server._server.server_state.total_requests
+
+
 def test_a_held_call_is_under_no_deadline(serve: Serve, probe: Probe) -> None:
     server = serve(header_ms=SHORT, request_ms=SHORT, answer_ms=SHORT, idle_ms=SHORT)
     with Connection(server.address) as client:
@@ -190,6 +220,16 @@ def test_a_body_that_was_refused_unread_keeps_its_deadline_and_gets_one_answer_o
         assert client.ended()
 
 
+def test_after_a_body_that_was_not_waited_for_the_next_request_is(serve: Serve) -> None:
+    server = serve(idle_ms=SHORT)
+    with Connection(server.address) as client:
+        client.send(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n")
+        assert client.answer() == (200, b"hello")
+        client.send(b"12345")
+        assert client.ended()
+    assert server.counts.cut[Cut.IDLE] == 1
+
+
 def test_the_rest_of_a_refused_body_is_thrown_away_and_the_connection_stays_usable(serve: Serve) -> None:
     server = serve()
     size = 32 * 1024 * 1024
@@ -229,10 +269,29 @@ def test_a_refused_connection_is_let_go_even_if_its_client_stays(serve: Serve) -
     assert server.call(lambda: server.counts.refusing) == 0
 
 
+def test_past_as_many_refusals_as_connections_nothing_is_said_any_more(serve: Serve) -> None:
+    server = serve(connections_max=1, linger_ms=LONG)
+    with (
+        Connection(server.address) as first,
+        Connection(server.address) as second,
+        Connection(server.address) as third,
+    ):
+        assert first.get("/hello")[0] == 200
+        assert third.ended()
+        assert second.refusal()[0] == 503
+
+
 def test_a_head_over_its_limit_is_refused(serve: Serve) -> None:
     server = serve(header_bytes_max=4096)
     with Connection(server.address) as client:
         client.send(b"GET /hello HTTP/1.1\r\n" + b"x: y\r\n" * 1000)
+        assert client.refusal() == (413, "TOO_LARGE")
+
+
+def test_a_client_that_goes_on_sending_still_reads_why_it_was_refused(serve: Serve) -> None:
+    server = serve(header_bytes_max=4096)
+    with Connection(server.address) as client:
+        client.send(b"GET /hello HTTP/1.1\r\n" + b"x: y\r\n" * 2_000_000)
         assert client.refusal() == (413, "TOO_LARGE")
 
 
