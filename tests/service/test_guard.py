@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,3 +333,20 @@ def test_a_client_that_hangs_up_is_noticed_while_its_call_is_held(serve: Serve, 
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="request_ms"):
         ServerLimits(request_ms=0)
+
+
+def test_the_limits_are_the_documented_ones() -> None:
+    limits = ServerLimits()
+    table = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    for line in (
+        f"| no byte on a new connection | {limits.header_ms // 1000} s |",
+        f"| a request's head | {limits.header_ms // 1000} s, {limits.header_bytes_max // 1024} KiB |",
+        f"| a whole request | {limits.request_ms // 1000} s |",
+        f"| taking an answer, as time that the server waits for it | {limits.answer_ms // 1000} s |",
+        f"| nothing between two requests | {limits.idle_ms // 1000} s |",
+        f"| open connections | {limits.connections_max:,} |",
+        f"within {limits.shutdown_ms // 1000} s.",
+    ):
+        assert line in table
+    for reason in Cut:
+        assert f"`{reason.value}`" in table
