@@ -137,6 +137,8 @@ def test_json_lines_carry_key_tag_and_properties(rocketq: Shell, topic: str) -> 
     assert found["k-1"]["tag"] == "paid"
     assert found["k-1"]["topic"] == topic
     assert json.loads(found[None]["body"]) == {"amount": 42}
+    assert len(rocketq("consume", topic, "-o", "json").json) == 2
+    assert rocketq("consume", topic, "-o", "json", "--follow").code == 2
 
 
 @pytest.mark.parametrize("line", ["not json", '"text"', '{"key": "no body"}', '{"body": "b", "colour": 1}'])

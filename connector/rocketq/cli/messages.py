@@ -11,14 +11,14 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rich_click as click
 
 from rocketq.cli.connection import connect, described, nameservers_option
-from rocketq.cli.output import output_option, say
+from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,10 @@ def consume(
       rocketq consume orders -g billing --follow -o jsonl
       rocketq consume orders -n 10 -f '%k at %O: %s\\n'
     """
-    write = _writer(output, template)
+    if follow and output == "json":
+        raise click.UsageError("An array never ends under --follow; use -o jsonl.")
+    documents: list[dict[str, Any]] = []
+    write = _writer(output, template, documents)
     shown = 0
     with connect(nameservers) as client:
         ends = {} if follow else _ends(client, topic)
@@ -129,7 +132,8 @@ def consume(
                     wanted = 500 if count is None else min(500, count - shown)
                     polled = consumer.poll(max_messages=wanted, timeout_ms=POLL_MS)
                     for message in polled:
-                        if follow or message.offset < ends.get(message.queue, 0):
+                        # With a group nothing that was polled is left out: the commit covers it.
+                        if group or follow or message.offset < ends.get(message.queue, 0):
                             write(message)
                             shown += 1
                     sys.stdout.flush()
@@ -143,6 +147,8 @@ def consume(
             except BrokenPipeError:
                 # The reader, `head` say, has had enough: that is how pipes end. Nothing more may be written.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if output == "json":
+        show(documents, output)
     say(f"{shown} message(s)")
 
 
@@ -276,10 +282,13 @@ class _Template:
         return b"".join(values[letter] + text for letter, text in self._parts)
 
 
-def _writer(output: str, template: str) -> Any:
+def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Callable[[StoredMessage], object]:
+    """Return what writes one message; for `-o json` it only gathers, since an array is one document."""
     if output == "table":
         fill = _Template(template).fill
         return lambda message: sys.stdout.buffer.write(fill(message))
+    if output == "json":
+        return lambda message: documents.append(_document(message))
     return lambda message: click.echo(json.dumps(_document(message), ensure_ascii=False))
 
 
