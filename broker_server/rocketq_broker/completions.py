@@ -45,9 +45,14 @@ class Completions:
     def _drain(self) -> None:
         # Cleared before the deque is looked at: whoever adds later wakes the loop again.
         self._woken = False
-        while self._calls:
-            call, argument = self._calls.popleft()
-            call(argument)
+        try:
+            while self._calls:
+                call, argument = self._calls.popleft()
+                call(argument)
+        finally:
+            # After a defect in one call the others are made all the same, in a later turn of the loop.
+            if self._calls:
+                self._loop.call_soon(self._drain)
 
 
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:

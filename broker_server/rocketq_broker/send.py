@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from rocketq.errors import (
     InvalidRequest,
     NoPermission,
     QueueNotFound,
+    RocketqError,
     SystemBusy,
     TooLarge,
     TopicNotFound,
@@ -65,6 +66,8 @@ _JSON_INLINE_BYTES: Final = 64 * 1024
 _INLINE_BATCHES: Final = 64
 _RETRY_AFTER_MS: Final = 100
 
+Done = Callable[[AppendOutcome | RocketqError], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -98,6 +101,7 @@ class SendProcessor:
         self._loop = asyncio.get_running_loop()
         self._turns: dict[str, int] = {}
         self.in_flight_bytes = 0
+        self._waking = False
 
     async def handle(self, request: DataRequest) -> Answer:
         """Append the body's batches and answer where they went."""
@@ -123,7 +127,7 @@ class SendProcessor:
                 await self._create(topic)
             appending = time.perf_counter()
             outcome: AppendOutcome = await self._completions.outcome(
-                partial(self._store.append, topic.name, prepared.batches)
+                partial(self._append, topic.name, prepared.batches)
             )
         finally:
             self.in_flight_bytes -= reserved
@@ -138,6 +142,21 @@ class SendProcessor:
                 for batch, row in prepared.places
             )
         return json_answer(encode(SendAnswer(outcome.status, config.name, topic.name, appended)))
+
+    def _append(self, topic: str, batches: list[QueueBatch], done: Done) -> None:
+        """Hand batches to the log writer, but wake it only when every request of this turn has.
+
+        Woken by the first it would compete with the others for the interpreter, and make
+        groups of one.
+        """
+        self._store.append(topic, batches, done, wake=False)
+        if not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._store.wake_writer()
 
     def forget_topic(self, topic: str) -> None:
         self._turns.pop(topic, None)

@@ -372,11 +372,23 @@ class MessageStore:
     # --- writes -------------------------------------------------------------------------
 
     def append(
-        self, topic: str, batches: Sequence[QueueBatch], done: Callable[[AppendOutcome | RocketqError], None]
+        self,
+        topic: str,
+        batches: Sequence[QueueBatch],
+        done: Callable[[AppendOutcome | RocketqError], None],
+        *,
+        wake: bool = True,
     ) -> None:
-        """Append batches to queues of one topic, all or none; `done` has the outcome or the error."""
-        size = sum(len(each.encapsulated) for each in batches)
-        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done))
+        """Append batches to queues of one topic, all or none; `done` has the outcome or the error.
+
+        A caller with several appends at hand passes wake=False and calls `wake_writer` after the last.
+        """
+        size = sum(each.encapsulated.size for each in batches)
+        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done), wake)
+
+    def wake_writer(self) -> None:
+        """Have what was appended with wake=False written."""
+        self._writer.wake()
 
     def create_topic(self, name: str, request: CreateTopicRequest, done: Done) -> None:
         """Create a topic; `done` has its TopicConfig, or Conflict, InvalidName, InvalidRequest."""
@@ -426,8 +438,8 @@ class MessageStore:
         """Return the size of the file system under the store and what of it is free."""
         return self._files.usage()
 
-    def _submit(self, operation: AppendBatches | ChangeState) -> None:
+    def _submit(self, operation: AppendBatches | ChangeState, wake: bool = True) -> None:
         try:
-            self._writer.submit(operation)
+            self._writer.submit(operation, wake)
         except RocketqError as error:
             operation.done(error)

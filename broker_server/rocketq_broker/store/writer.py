@@ -13,11 +13,12 @@ so a disk that is full before that is the senders' to know, and no more.
 
 from __future__ import annotations
 
-import queue as queues_module
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Final
 
 import numpy as np
@@ -83,7 +84,10 @@ class LogWriter:
         self._on_change = on_change
         self._on_fault = on_fault
         self._on_commit = on_commit
-        self._inbox: queues_module.SimpleQueue[Operation | None] = queues_module.SimpleQueue()
+        self._inbox: deque[Operation | None] = deque()
+        #: What an idle writer waits on; at most one token is in it.
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._token_sent = False
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._stopped_why = ""
@@ -99,8 +103,12 @@ class LogWriter:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, operation: Operation) -> None:
-        """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now."""
+    def submit(self, operation: Operation, wake: bool = True) -> None:
+        """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now.
+
+        A caller that has more to submit wakes the writer once, after the last, by `wake`: an
+        idle writer that is woken for each competes with its caller and makes groups of one.
+        """
         size = operation.size + _OPERATION_BYTES
         with self._lock:
             if self._stopped_why:
@@ -110,7 +118,15 @@ class LogWriter:
             if self._queued_bytes and self._queued_bytes + size > self._config.queued_bytes_max:
                 raise SystemBusy(f"{self._queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
             self._queued_bytes += size
-            self._inbox.put(operation)
+            self._inbox.append(operation)
+        if wake:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the writer look at what was submitted."""
+        if not self._token_sent:
+            self._token_sent = True
+            self._tokens.put(None)
 
     def refuse_appends(self, who: str, error: RocketqError | None) -> None:
         """Refuse appends with this error until the same `who` takes it back with None."""
@@ -133,7 +149,8 @@ class LogWriter:
             first = not self._stopped_why
             self._stopped_why = self._stopped_why or "it is shutting down"
             if first:
-                self._inbox.put(None)
+                self._inbox.append(None)
+        self.wake()
         self._thread.join()
 
     def fail(self, error: StoreError) -> None:
@@ -142,8 +159,10 @@ class LogWriter:
             first = self._failure is None
             self._failure = error
             self._stopped_why = f"its log failed ({error.message})"
+            if first:
+                self._inbox.append(None)
         if first:
-            self._inbox.put(None)
+            self.wake()
             self._on_fault(error)
 
     # --- the writer thread --------------------------------------------------------------
@@ -172,17 +191,18 @@ class LogWriter:
 
     def _take(self, group: list[Operation]) -> bool:
         """Wait for one operation and take all that came with it; return False at the end."""
+        while not self._inbox:
+            self._tokens.get()
+            # Cleared before the inbox is looked at: whoever submits later sends another token.
+            self._token_sent = False
         size = 0
-        operation = self._inbox.get()
-        while operation is not None:
+        operation: Operation | None = None
+        while self._inbox and size < self._config.group_bytes_max:
+            operation = self._inbox.popleft()
+            if operation is None:
+                break
             group.append(operation)
             size += operation.size + _OPERATION_BYTES
-            if size >= self._config.group_bytes_max:
-                break
-            try:
-                operation = self._inbox.get_nowait()
-            except queues_module.Empty:
-                break
         with self._lock:
             self._queued_bytes -= size
         return operation is not None
@@ -198,11 +218,8 @@ class LogWriter:
         return [each for each in group if each not in late]
 
     def _refuse_rest(self) -> None:
-        rest: list[Operation] = []
-        while not self._inbox.empty():
-            operation = self._inbox.get()
-            if operation is not None:
-                rest.append(operation)
+        rest = [operation for operation in self._inbox if operation is not None]
+        self._inbox.clear()
         self._refuse(rest, BrokerUnavailable(self._config.broker, self._stopped_why))
 
     def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
