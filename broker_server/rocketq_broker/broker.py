@@ -145,13 +145,15 @@ class Broker:
             self._changed()
 
     def refuse_new_calls(self) -> None:
-        """Begin to drain: take no new calls, answer those that wait."""
+        """Begin to drain: leave the NameServers, take no new calls, answer those that wait."""
         if self.phase is Phase.RUNNING:
             self.phase = Phase.DRAINING
             self.held.release_all()
+        if self._registrar is not None:
+            self._registrar.begin_stop()
 
     async def stop(self) -> None:
-        """Leave the NameServers, then close the store in good order; the server has no calls left."""
+        """Close the store in good order, once no NameServer names this broker; it has no calls left."""
         self.refuse_new_calls()
         loop = asyncio.get_running_loop()
         if self._registrar is not None:

@@ -97,13 +97,17 @@ class Registrar:
         """Whether clients can find this broker: registered somewhere, or nowhere to register."""
         return not self._workers or any(worker.status.registered for worker in self._workers)
 
+    def begin_stop(self) -> None:
+        """Have every worker unregister and end; does not wait."""
+        for worker in self._workers:
+            worker.wake(stopping=True)
+
     def stop(self) -> None:
         """Unregister everywhere, all at the same time, and wait for that, briefly."""
-        started = [worker for worker in self._workers if worker.thread.ident is not None]
-        for worker in started:
-            worker.wake(stopping=True)
-        for worker in started:
-            worker.thread.join(STOP_TIMEOUT_MS / 1000)
+        self.begin_stop()
+        for worker in self._workers:
+            if worker.thread.ident is not None:
+                worker.thread.join(STOP_TIMEOUT_MS / 1000)
         # Cuts the calls of those that are still waiting for a dead NameServer.
         self._transport.close()
 

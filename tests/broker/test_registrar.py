@@ -17,11 +17,18 @@ from rocketq.protocol.model import TopicConfig
 from rocketq.protocol.route import BrokerIdentity, DataVersion, UnregisterRequest
 from rocketq.service.runner import Binding, ServerThread
 from rocketq.transport import Transport
+from rocketq_broker.app import create_app
+from rocketq_broker.config import BrokerConfig
 from rocketq_broker.registrar import Registrar
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import Http, StartBroker
+from tests.broker.conftest import Http, StartBroker, numbered, stream
 
+SEND_HEAD = (
+    b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+    b"content-type: application/vnd.apache.arrow.stream\r\ncontent-length: %d\r\n\r\n"
+)
+BODY = stream(numbered(3))
 IDENTITY = BrokerIdentity("default", "broker-x", 0, "http://127.0.0.1:1")
 WAIT_MS = 20_000
 
@@ -216,6 +223,27 @@ def test_an_unregistered_broker_s_topics_have_no_route(
     registrar.stop()
     with pytest.raises(RouteNotFound):
         nameserver.route("orders")
+
+
+def test_a_broker_that_drains_is_no_longer_named_while_it_finishes_its_calls(
+    start_nameserver: StartNameServer, tmp_path: Path
+) -> None:
+    nameserver = start_nameserver()
+    config = BrokerConfig(name="broker-a", data_dir=tmp_path, nameservers=(nameserver.address,))
+    app = create_app(config)
+    with ServerThread(app) as server:
+        broker = Http(server.address)
+        broker.create("orders")
+        nameserver.route("orders", since=0, wait_ms=WAIT_MS)
+        with socket.create_connection((broker.host, broker.port), timeout=30) as client:
+            client.sendall(SEND_HEAD % len(BODY))
+            assert client.recv(100).startswith(b"HTTP/1.1 100")
+            server.call(app.begin_shutdown)
+            wait_until(lambda: known_brokers(nameserver) == {})
+            refused = broker.send("orders", BODY)
+            assert (refused.status, refused.code) == (503, "BROKER_UNAVAILABLE")
+            client.sendall(BODY)
+            assert client.recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_a_killed_broker_is_forgotten_when_its_lease_ends(
