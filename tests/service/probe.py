@@ -15,7 +15,7 @@ from rocketq.service.answers import ErrorBoundary, read_body
 
 #: Below what uvicorn lets a connection buffer before it has the application wait.
 SOME = 48 * 1024
-BIG = 64 * 1024 * 1024
+BIG = 16 * 1024 * 1024
 BODY_MAX = 8 * 1024 * 1024
 
 
@@ -79,7 +79,7 @@ class Connection:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(30)
         self.socket.connect((parts.hostname, parts.port))
-        self._read = b""
+        self._read = bytearray()
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -92,12 +92,15 @@ class Connection:
         """Status and body of the next answer."""
         while b"\r\n\r\n" not in self._read:
             self._take()
-        head, _, self._read = self._read.partition(b"\r\n\r\n")
+        end = self._read.index(b"\r\n\r\n")
+        head = self._read[:end]
+        del self._read[: end + 4]
         lines = head.decode().lower().split("\r\n")
         size = int(next(line for line in lines if line.startswith("content-length")).split(":")[1])
         while len(self._read) < size:
             self._take()
-        body, self._read = self._read[:size], self._read[size:]
+        body = bytes(self._read[:size])
+        del self._read[:size]
         return int(lines[0].split()[1]), body
 
     def refusal(self) -> tuple[int, str]:

@@ -35,6 +35,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rocketq.errors import (
@@ -153,6 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._admitted = True
         counts.open += 1
         super().connection_made(transport)
+        self.flow = _Flow(transport, self)
         self._idle_by = self.loop.time() + limits.header_ms / 1000
         self._arm(self._idle_by)
 
@@ -203,6 +205,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         super().shutdown()
         self._see_off()
+
+    def reading_resumed(self, paused_s: float) -> None:
+        """Give the client back the time in which we did not read."""
+        if self._receive_by < inf:
+            self._receive_by += paused_s
+            self._arm(self._receive_by)
 
     # --- the parser's callbacks -----------------------------------------------------------
 
@@ -317,21 +325,40 @@ class GuardedProtocol(HttpToolsProtocol):
             # Whatever is still buffered then was not taken in all that time.
             self._cut(Cut.SILENT if self.cycle is None else Cut.IDLE)
             return
-        if now >= self._receive_by:
-            self._receive_by = inf
-            self._receive_is_due(now)
-        next_at = min(self._idle_by, self._receive_by, self._drain_by, self._gone_by)
+        # While we do not read, nothing can be due; `reading_resumed` sets the timer again.
+        receive_by = inf if self.flow.read_paused else self._receive_by
+        if now >= receive_by:
+            self._receive_by = receive_by = inf
+            self._refuse_slow()
+        next_at = min(self._idle_by, receive_by, self._drain_by, self._gone_by)
         if next_at < inf:
             self._arm(next_at)
 
-    def _receive_is_due(self, now: float) -> None:
+    def _refuse_slow(self) -> None:
         limits = self.limits
-        if self.flow.read_paused:
-            self._receive_by = now + limits.request_ms / 1000
-        elif self._phase is _Phase.HEAD:
+        if self._phase is _Phase.HEAD:
             self._refuse(TooSlow("A request header", limits.header_ms), Cut.SLOW_HEADER)
         else:
             self._refuse(TooSlow("The request", limits.request_ms), Cut.SLOW_BODY)
+
+
+class _Flow(FlowControl):
+    """uvicorn's flow control, which also tells for how long it did not read."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: GuardedProtocol) -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+        self._paused_at = 0.0
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self._paused_at = self._protocol.loop.time()
+            super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            super().resume_reading()
+            self._protocol.reading_resumed(self._protocol.loop.time() - self._paused_at)
 
 
 #: SO_LINGER on, for no time: closing resets the connection.
