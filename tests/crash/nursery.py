@@ -14,6 +14,7 @@ import os
 import sys
 
 from rocketq_broker import __main__ as broker
+from rocketq_broker.heap import leave_out_pandas
 
 
 def say(fact: dict[str, int]) -> None:
@@ -35,6 +36,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Everything a broker needs is imported before the first fork.
-    broker.leave_out_pandas()
+    leave_out_pandas()
     __import__("rocketq_broker.app")
     main()

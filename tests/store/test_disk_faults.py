@@ -119,6 +119,27 @@ def test_wherever_space_runs_out_the_send_is_refused_and_leaves_no_trace(kind: s
     end_life(driver.store)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_segment_that_was_taken_back_does_not_return_when_the_power_does(seed: int) -> None:
+    """It would lie behind a hole, and a store with a hole in its log refuses to start."""
+    faulty = Faulty(segment_bytes=4096)
+    faulty.disk.rng.seed(seed)
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    driver.send("orders", 0, [b"safe"])
+    faulty.disk.fail("write", errno.ENOSPC, nth=2, path="commitlog")
+    outcomes = burst(
+        driver.store,
+        [partial(driver.store.append, "orders", [batch(queue, [b"x" * 2500])]) for queue in (0, 1)],
+    )
+    assert [type(outcome) for outcome in outcomes] == [StoreFull] * 2
+    faulty.disk.cut_power()
+    end_life(driver.store)
+    faulty.disk.restart()
+    with faulty.opened() as driver:
+        assert contents_of(driver) == {0: [b"safe"], 1: []}
+
+
 @pytest.mark.parametrize("kind", ["write", "sync", "replace", "create"])
 def test_a_full_disk_only_postpones_the_snapshot(kind: str) -> None:
     faulty = Faulty()
@@ -190,6 +211,23 @@ def test_a_new_process_does_not_trust_pages_that_a_failed_sync_left_clean() -> N
     faulty.disk.restart()
     with faulty.opened() as driver:
         assert driver.bodies("orders", 0) == [*kept, b"acknowledged on top of it"]
+
+
+def test_what_a_start_serves_is_on_disk() -> None:
+    """Also what a killed process had only written: its readers must not see it go."""
+    faulty = Faulty(flush=FlushMode.ASYNC)
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    driver.send("orders", 0, [b"only written"])
+    faulty.disk.end_session()
+    end_life(driver.store)
+    driver = faulty.abandoned()
+    assert driver.bodies("orders", 0) == [b"only written"]
+    faulty.disk.cut_power()
+    end_life(driver.store)
+    faulty.disk.restart()
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0) == [b"only written"]
 
 
 def test_a_write_error_acknowledges_nothing_and_stops_the_store() -> None:
@@ -279,6 +317,9 @@ def test_queues_that_were_being_rebuilt_when_the_power_went_are_built_again(styl
     for path in faulty.disk.paths("consumequeue"):
         CrashingFiles(faulty.disk).remove(path)
     driver = faulty.abandoned()
+    # The system may write back whatever it likes; here, names before contents.
+    for directory in ("consumequeue", "consumequeue/0", "consumequeue/0/0"):
+        CrashingFiles(faulty.disk).sync_directory(directory)
     faulty.disk.cut_power()
     end_life(driver.store)
     faulty.disk.restart()

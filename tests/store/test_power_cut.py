@@ -30,15 +30,20 @@ def test_async_flush_loses_nothing_flushed_and_keeps_a_beginning_of_the_log(seed
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(1000, 4000, 100))
-@pytest.mark.parametrize("flush", list(FlushMode))
+@pytest.mark.parametrize(
+    ("flush", "first"),
+    [(FlushMode.SYNC, first) for first in range(1000, 3000, 100)]
+    + [(FlushMode.ASYNC, first) for first in range(3000, 4000, 100)],
+)
 def test_three_thousand_runs_of_power_cuts_break_no_promise(flush: FlushMode, first: int) -> None:
     promised = sum(run(seed, flush).worker.ledger.promised for seed in range(first, first + 100))
     assert promised > 500, "the runs must promise something to be worth anything"
 
 
-def test_the_runs_meet_torn_tails_clean_starts_and_empty_logs() -> None:
-    reports = [report for seed in range(30) for report in run(seed, FlushMode.ASYNC).reports]
+def test_the_runs_meet_torn_tails_clean_starts_and_retention() -> None:
+    lives = [run(seed, FlushMode.ASYNC) for seed in range(30)]
+    reports = [report for each in lives for report in each.reports]
+    assert any(each.worker.segments_removed for each in lives)
     assert any(report.torn_bytes for report in reports)
     assert any(report.clean and report.log_end for report in reports)
     assert any(report.replayed_from and report.frames_replayed for report in reports)

@@ -296,9 +296,12 @@ def test_what_a_snapshot_vouches_for_is_rot_even_when_its_queues_are_gone() -> N
         assert found.facts["log_offset"] == damaged.log_offset
 
 
-@pytest.mark.parametrize("which", [0, 2])
-def test_damage_in_any_segment_but_the_last_is_rot(which: int) -> None:
-    rotten = rotting(clean=False)
+@pytest.mark.parametrize(
+    ("flush", "which"), [(FlushMode.SYNC, 0), (FlushMode.SYNC, 2), (FlushMode.ASYNC, -2)]
+)
+def test_damage_in_any_segment_but_the_last_is_rot(flush: FlushMode, which: int) -> None:
+    """Also where no frame vouches for it: a segment is synced before the next one begins."""
+    rotten = rotting(clean=False, flush=flush)
     rotten.disk.overwrite("state/snapshot", b"")
     path = rotten.disk.paths("commitlog")[which]
     rotten.flip(path, 8 * 100)

@@ -246,14 +246,16 @@ class Disk:
             return bytes(node.now)
 
     def log_bytes(self) -> bytes:
-        """Return the whole commit log as readers see it, segment after segment."""
+        """Return the whole commit log as readers see it, zeros for what retention took of its front."""
         with self.lock:
-            folder = self.node("commitlog")
-            if not isinstance(folder, Folder):
-                return b""
-            return b"".join(
-                bytes(node.now) for _, node in sorted(folder.now.items()) if isinstance(node, Content)
-            )
+            paths = self.paths("commitlog")
+            begin = int(paths[0].rpartition("/")[2]) if paths else 0
+            return bytes(begin) + b"".join(map(self.bytes_of, paths))
+
+    def log_begin(self) -> int:
+        """Return where the first segment begins."""
+        paths = self.paths("commitlog")
+        return int(paths[0].rpartition("/")[2]) if paths else 0
 
     def paths(self, below: str = "") -> list[str]:
         """Return the paths of all files below a directory, sorted."""

@@ -22,6 +22,7 @@ from rocketq.protocol.model import FlushMode
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.recovery import RecoveryReport
+from rocketq_broker.store.retention import RetentionPolicy
 from rocketq_broker.store.store import MessageStore
 from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import KINDS, Disk, Fault
@@ -42,6 +43,7 @@ def small_config(rng: random.Random, flush: FlushMode) -> StoreConfig:
         merge_bytes=rng.choice((0, 1024, 16 << 10)),
         group_bytes_max=rng.choice((2000, 1 << 20)),
         open_files_max=8,
+        retention=RetentionPolicy(retention_bytes=rng.choice((None, 15_000))),
     )
 
 
@@ -52,6 +54,7 @@ class Worker:
     rng: random.Random
     flush: FlushMode
     ledger: Ledger = field(default_factory=Ledger)
+    segments_removed: int = 0
     _numbers: int = 0
 
     # --- making operations -----------------------------------------------------------
@@ -103,6 +106,12 @@ class Worker:
                 if self.rng.random() < 0.15:
                     store.take_snapshot()
                     self.ledger.settle()
+                if self.rng.random() < 0.1:
+                    removed = store.retain().remove
+                    self.segments_removed += removed
+                    if removed:
+                        # Nothing is removed before what is left of the log is on disk.
+                        self.ledger.settle()
             except (OSError, RocketqError):
                 return False
         return True
@@ -137,6 +146,7 @@ class Lives:
     worker: Worker = field(init=False)
     settings: StoreConfig = field(init=False)
     reports: list[RecoveryReport] = field(default_factory=list)
+    begin_when_cut: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -156,11 +166,13 @@ class Lives:
         try:
             driver = self.open()
         except (OSError, LogFailed):
+            self.begin_when_cut = self.disk.log_begin()
             return self.disk.log_bytes()
         if self.worker.work(driver.store, groups) and self.rng.random() < 0.3:
             end_life(driver.store)
         self.disk.cut_power()
         written = self.disk.log_bytes()
+        self.begin_when_cut = self.disk.log_begin()
         end_life(driver.store)
         return written
 
@@ -194,8 +206,8 @@ class Lives:
         self.disk.faults.clear()
         driver = self.open()
         try:
-            kept = self.disk.log_bytes()
-            if written is not None and kept != written[: len(kept)]:
+            kept, begin = self.disk.log_bytes(), self.begin_when_cut
+            if written is not None and kept[begin:] != written[begin : len(kept)]:
                 raise BrokenPromise("the recovered log is no beginning of the one that was written")
             self.worker.ledger.check(driver)
             self.worker.ledger.adopt(driver)
