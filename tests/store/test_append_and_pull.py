@@ -234,6 +234,37 @@ def test_nothing_is_readable_before_it_is_on_disk_under_sync_flush(tmp_path: Pat
     assert readable == [0, 1, 2, 3, 4]
 
 
+def test_a_slow_sync_is_answered_in_time_for_what_it_is_and_the_message_is_there_later() -> None:
+    """FLUSH_DISK_TIMEOUT: stored, and not known to be on disk; the sender need not wait for ever."""
+    from tests.testbed.crashing_files import CrashingFiles
+    from tests.testbed.disk import Disk
+
+    disk = Disk()
+    with opened(config(flush_timeout_ms=1), CrashingFiles(disk)) as driver:
+        driver.create("orders", 1)
+        answered = threading.Event()
+
+        def watch(kind: str, path: str) -> None:
+            if kind == "sync" and path.startswith("commitlog"):
+                disk.watch = None
+                assert answered.wait(ANSWER_S)
+
+        disk.watch = watch
+        outcomes: list[Any] = []
+
+        def done(outcome: Any) -> None:
+            outcomes.append(
+                (outcome.status, outcome.appended[0].offset, driver.store.offsets("orders").total)
+            )
+            answered.set()
+
+        driver.store.append("orders", [batch(0, [b"slow"])], done)
+        assert answered.wait(ANSWER_S)
+        assert driver.send("orders", 0, [b"next"]) == 1
+        assert outcomes == [(SendStatus.FLUSH_DISK_TIMEOUT, 0, 0)], "once, and before it can be read"
+        assert driver.bodies("orders", 0) == [b"slow", b"next"]
+
+
 # --- files -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -185,6 +186,35 @@ def test_a_unit_that_leads_to_another_queue_or_topic_is_found_out() -> None:
             with pytest.raises(CorruptQueue):
                 driver.store.pull("orders", 1, 0, max_bytes=1)
     rotten.disk.overwrite(path, sound)
+
+
+def test_a_time_is_not_looked_up_in_another_queues_frames() -> None:
+    rotten = rotting(clean=True)
+    other = next(each for each in rotten.frames() if each.kind == FrameKind.MESSAGES and each.queue == 2)
+    unit = other.log_offset.to_bytes(8, "little") + other.size.to_bytes(4, "little") + bytes(8)
+    for path in rotten.disk.paths("consumequeue/0/1"):
+        rotten.disk.overwrite(path, unit * 7)
+    with opened(config(**SMALL), CrashingFiles(rotten.disk)) as driver, pytest.raises(CorruptQueue):
+        driver.store.offsets_at("orders", 0, TimeBoundary.LOWER)
+
+
+def test_housekeeping_that_meets_rot_goes_on_and_says_so() -> None:
+    """One damaged frame must not end retention or the index, and with them the broker's disk."""
+    rotten = rotting(clean=True)
+    for path in rotten.disk.paths("index"):
+        CrashingFiles(rotten.disk).remove(path)
+    rotten.flip(rotten.disk.paths("commitlog")[1], 8 * 6)
+    settings = config(**SMALL, retention_interval_ms=1, index_interval_ms=1)
+    with opened(settings, CrashingFiles(rotten.disk)) as driver:
+        met = threading.Event()
+        rotten.disk.watch = lambda kind, path: None
+        for _ in range(100_000):
+            if "rocketq-index" in driver.store.troubles():
+                met.set()
+                break
+            driver.send("orders", 0, [b"and on it goes"])
+        assert met.is_set()
+        assert "magic" in driver.store.troubles()["rocketq-index"]
 
 
 @pytest.mark.parametrize("place", [0, 1 << 40, (1 << 64) - 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,12 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.protocol.calls import AlterTopicRequest, CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq_broker.store import reader
+from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq_broker.store.errors import StoreError
+from rocketq_broker.store.files import OSFiles
+from rocketq_broker.store.queues import Queues
+from rocketq_broker.store.retention import DiskUsage, RetentionPolicy
 from tests.testbed.driver import Driver, answer, batch, burst, config, opened
 
 
@@ -166,6 +173,57 @@ def test_a_pull_that_races_a_deletion_finds_the_messages_or_no_topic(tmp_path: P
             driver.delete("orders")
             thread.join()
             assert wrong == [], f"in round {round_}"
+
+
+def test_a_pull_that_finds_its_files_gone_looks_for_the_topic_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same race, at the one moment that matters: between finding a queue and reading it."""
+    with opened(config(tmp_path)) as driver:
+        driver.create("orders", 1)
+        driver.send("orders", 0, [b"x"])
+    with opened(config(tmp_path)) as driver:
+        locate = reader.locate
+
+        def overtaken(*arguments: Any) -> Any:
+            monkeypatch.setattr(reader, "locate", locate)
+            driver.delete("orders")
+            return locate(*arguments)
+
+        monkeypatch.setattr(reader, "locate", overtaken)
+        with pytest.raises(TopicNotFound):
+            driver.store.pull("orders", 0, 0, max_bytes=1)
+
+
+def test_housekeeping_that_meets_a_deletion_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[StoreError] = []
+    settings = config(tmp_path, segment_bytes=4096, retention=RetentionPolicy(retention_bytes=4096))
+    with opened(settings, on_fault=faults.append) as driver:
+        for topic in ("orders", "refunds"):
+            driver.create(topic, 1, retention_bytes=1000)
+            for number in range(10):
+                driver.send(topic, 0, [b"%d" % number + bytes(900)])
+    with opened(settings, on_fault=faults.append) as driver:
+        driver.send("refunds", 0, [b"x"])
+        usage = OSFiles.usage
+
+        def overtaken(files: OSFiles) -> DiskUsage:
+            driver.delete("orders")
+            return usage(files)
+
+        all_queues = Queues.all
+
+        def overtaken_later(queues: Queues) -> list[ConsumeQueue]:
+            found = all_queues(queues)
+            driver.delete("refunds")
+            return found
+
+        monkeypatch.setattr(OSFiles, "usage", overtaken)
+        monkeypatch.setattr(Queues, "all", overtaken_later)
+        assert driver.store.retain().remove
+    assert faults == []
 
 
 # --- groups --------------------------------------------------------------------------------

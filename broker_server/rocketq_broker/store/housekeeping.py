@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from posixpath import dirname
 
 from rocketq.clock import Clock
-from rocketq.errors import StoreFull
+from rocketq.errors import CorruptFrame, StoreFull
 from rocketq.protocol.model import FlushMode, TimeBoundary
 from rocketq_broker.store import reader, retention
 from rocketq_broker.store import snapshot as snapshots
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.errors import LogFailed, SegmentGone
+from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import FULL_ERRORS, Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.key_index import KeyIndex
@@ -72,6 +72,8 @@ class Housekeeping:
         self._index_due = threading.Event()
         self._threads: list[threading.Thread] = []
         self._dues: list[threading.Event] = []
+        #: The tasks that found damaged data when they last ran, and what they found.
+        self.troubles: dict[str, StoreError | CorruptFrame] = {}
 
     def start(self) -> None:
         if self._config.flush is FlushMode.ASYNC:
@@ -110,9 +112,13 @@ class Housekeeping:
                     return
                 try:
                     work()
+                    self.troubles.pop(name, None)
                 except SegmentGone:
                     # Retention overtook the task; it goes on behind the new begin next time.
                     continue
+                except (CorruptFrame, CorruptQueue) as damage:
+                    # What is sound is still served; what is not is told to whoever asks for it.
+                    self.troubles[name] = damage
                 except LogFailed as failure:
                     self._writer.fail(failure)
                     return
@@ -151,8 +157,13 @@ class Housekeeping:
                 picture = Picture.of(published.state, ranges, published.stored_at_us)
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
-            self.flush()
-            self._sync_queue_files(dirty)
+            try:
+                self.flush()
+                self._sync_queue_files(dirty)
+            except BaseException:
+                with published.lock:
+                    self._queues.dirty.update(dirty)
+                raise
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
                 snapshots.write(self._files, snapshots.Snapshot(position, picture))
@@ -171,7 +182,7 @@ class Housekeeping:
             directories.add(dirname(path))
         parents = {dirname(each) for each in directories}
         for directory in sorted(directories | parents | {dirname(each) for each in parents}):
-            if self._files.exists(directory):
+            with suppress(FileNotFoundError):
                 self._files.sync_directory(directory)
 
     # --- the key index ------------------------------------------------------------------
@@ -205,8 +216,11 @@ class Housekeeping:
 
     def _segments(self) -> list[SegmentFacts]:
         starts = self._log.starts
-        facts = []
+        facts: list[SegmentFacts] = []
         for start, following in pairwise(starts):
+            if following >= self._published.position:
+                # The writer has opened it and may not have written to it yet.
+                return facts
             # Store times never decrease, so the next segment's first frame is no older than any here.
             facts.append(SegmentFacts(start, following - start, self._log.header(following).stored_at_us))
         if starts:
@@ -217,7 +231,9 @@ class Housekeeping:
         """Move the queues' first offsets up, make that durable, and only then remove files."""
         begin = self._log.starts[count]
         for queue in self._queues.all():
-            queue.raise_min(queue.first_at(begin))
+            # Of a queue that is deleted at this moment there is nothing to retain.
+            with suppress(FileNotFoundError):
+                queue.raise_min(queue.first_at(begin))
         self.take_snapshot(even_if_current=True)
         self._log.remove_oldest(count)
         self._index.forget_below(begin)
@@ -237,7 +253,7 @@ class Housekeeping:
                     )
                 if config.retention_bytes is not None:
                     low = max(low, queue.first_within(config.retention_bytes))
-            except SegmentGone:
-                # The queue's first offset has just moved up; the next round sees it.
+            except (SegmentGone, FileNotFoundError):
+                # The queue's first offset has just moved up, or its topic went; the next round sees it.
                 continue
             queue.raise_min(low)

@@ -198,6 +198,10 @@ class MessageStore:
         """Return what was found damaged in the index, and built anew, since the start."""
         return tuple(self._index.notes)
 
+    def troubles(self) -> dict[str, str]:
+        """Return the housekeeping tasks that met damaged data when they last ran, and what they met."""
+        return {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+
     def retain(self) -> Verdict:
         """Let go what the retention policy condemns."""
         return self._housekeeping.retain()
