@@ -7,8 +7,10 @@ import random
 import shutil
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from rocketq.errors import (
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.model import FlushMode, Message, PullStatus, SendStatus, TimeBoundary
 from rocketq.protocol.slices import open_frames
+from rocketq_broker.store import housekeeping
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.files import OSFiles
 from rocketq_broker.store.handles import Handles
@@ -448,14 +451,41 @@ def test_close_commits_what_was_taken_and_refuses_what_comes_later(tmp_path: Pat
         assert driver.bodies("orders", 0) == [b"%d" % number for number in range(20)]
 
 
-def test_a_store_with_timers_stops_at_once_whenever_it_is_closed(tmp_path: Path) -> None:
-    """Its threads must not miss the stop, not even one that comes while they decide to wait again."""
-    for number in range(60):
-        settings = config(
-            tmp_path / str(number % 3), flush=FlushMode.ASYNC, flush_interval_ms=1, snapshot_interval_ms=1,
-            retention_interval_ms=1, index_interval_ms=1,
-        )  # fmt: skip
-        with opened(settings) as driver:
-            if number < 3:
-                driver.create("orders", 1)
-            driver.send("orders", 0, [b"x"])
+def test_a_stop_that_comes_while_a_task_decides_to_wait_again_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking whether to stop and waiting for hours."""
+    events: list[Interrupted] = []
+    all_set, closers = threading.Event(), []
+
+    class Interrupted(threading.Event):
+        """An event that, when it is first cleared, lets the whole stop happen before."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            events.append(self)
+
+        def set(self) -> None:
+            super().set()
+            if closers and all(each.is_set() for each in events):
+                all_set.set()
+
+        def clear(self) -> None:
+            if not closers:
+                closers.append(threading.Thread(target=store.close))
+                closers[0].start()
+                assert all_set.wait(ANSWER_S)
+            super().clear()
+
+    store = MessageStore(config(tmp_path, snapshot_log_bytes=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            housekeeping, "threading", SimpleNamespace(**{**vars(threading), "Event": Interrupted})
+        )
+        store.start()
+    driver = Driver(store)
+    with suppress(BrokerUnavailable):
+        driver.create("orders", 1)
+    assert all_set.wait(ANSWER_S)
+    closers[0].join(ANSWER_S)
+    assert not closers[0].is_alive()
