@@ -131,7 +131,7 @@ def test_a_filtered_frame_is_cut_by_the_offset_of_each_message(
     frame, bodies = made
     near = st.sampled_from(sorted({max(0, at + step) for at in bodies for step in (-1, 0, 1)}))
     begin, end = data.draw(near), data.draw(st.none() | near)
-    got = {}
+    got: dict[int, object] = {}
     for piece in open_frames(frame, begin, end):
         assert piece.offset == piece.offsets()[0]
         assert piece.next_offset == piece.offsets()[-1] + 1
