@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from posixpath import dirname
+from typing import Final
 
 from rocketq.clock import Clock
 from rocketq.errors import CorruptFrame, StoreFull
@@ -39,6 +40,10 @@ def _full_disk_is_no_fault() -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL_ERRORS:
             raise
+
+
+#: The indexer does not wait for its interval with more log than this before it.
+_INDEX_LOG_BYTES: Final = 8 << 20
 
 
 class Housekeeping:
@@ -95,8 +100,12 @@ class Housekeeping:
             thread.join()
 
     def committed(self, position: int) -> None:
-        """Ask for what a commit makes due: indexing, and a snapshot once there is much log to replay."""
-        self._index_due.set()
+        """Ask for what a commit makes due before its interval: indexing much log, and a snapshot.
+
+        A thread that is woken for every small commit competes with the writer for nothing.
+        """
+        if position - self._index.position >= _INDEX_LOG_BYTES:
+            self._index_due.set()
         if position - self.snapshot_position >= self._config.snapshot_log_bytes:
             self._snapshot_due.set()
 
