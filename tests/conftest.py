@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from rocketq.local import LocalCluster
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count(1)
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("rocketq", deadline=None, print_blob=True)
+settings.load_profile("rocketq")
 
 
 @pytest.fixture(scope="session")

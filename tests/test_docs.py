@@ -59,6 +59,7 @@ def test_every_block_of_the_readme_has_a_language_that_is_run() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_readme_runs_from_top_to_bottom(cluster: LocalCluster, tmp_path: Path) -> None:
     addresses = ",".join(cluster.nameservers)
     python = [block.text for block in blocks(README) if block.language == "python"]

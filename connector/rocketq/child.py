@@ -62,10 +62,16 @@ class ServerProcess:
         self._arguments = tuple(arguments)
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def answering(self) -> bool:
+        """Whether the process runs and is not paused."""
+        return self.running and not self._paused
 
     @property
     def pid(self) -> int:
@@ -85,6 +91,7 @@ class ServerProcess:
             *(sys.executable, "-P", "-m", self._module, *self._arguments),
             *("--port", str(self._port), "--parent-pid", str(os.getpid())),
         ]
+        self._paused = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -139,10 +146,12 @@ class ServerProcess:
 
     def pause(self) -> None:
         """Stop the process where it stands: its sockets stay open and never answer."""
+        self._paused = True
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused process go on."""
+        self._paused = False
         self._signal(signal.SIGCONT)
 
     def log_tail(self) -> str:

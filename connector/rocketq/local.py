@@ -141,12 +141,15 @@ class LocalCluster:
         self._process(name).resume()
 
     def restart(self, name: str) -> None:
-        """Start a server again on its port and data; stop it first if it still runs."""
+        """Start a server again on its port and data; stop it first if it still runs.
+
+        A broker is registered when this returns; a NameServer knows every broker that answers.
+        """
         process = self._process(name)
         process.stop()
         process.start()
-        if name in self._brokers:
-            self._wait_until_ready([process])
+        restarted = [process] if name in self._brokers else list(self._brokers.values())
+        self._wait_until_ready([broker for broker in restarted if broker.answering])
 
     def _process(self, name: str) -> ServerProcess:
         for process in self._all:
@@ -188,8 +191,8 @@ class LocalCluster:
         return self.data_dir / "logs" / f"{name}.log"
 
     def _wait_until_ready(self, brokers: Sequence[ServerProcess]) -> None:
-        """Wait until each broker is ready and every running NameServer has it at its address."""
-        watching = [process.address for process in self._nameservers if process.running]
+        """Wait until each broker is ready and every NameServer that answers has it at its address."""
+        watching = [process.address for process in self._nameservers if process.answering]
         if not watching:
             return
         deadline = time.monotonic() + START_TIMEOUT_S

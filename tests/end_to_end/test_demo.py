@@ -34,12 +34,13 @@ def proof_of(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_demo_proves_its_point_and_names_what_to_do_next() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rocketq.cli.main", "demo", "--flights", "5000"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
     )
     assert done.returncode == 0, done.stderr
     assert "5,000 flights in, 5,000 messages out" in done.stdout

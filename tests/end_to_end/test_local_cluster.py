@@ -64,6 +64,17 @@ def test_a_killed_broker_comes_back_under_its_address_with_its_messages(tmp_path
     assert (tmp_path / "broker-a").is_dir(), "a given data directory is the owner's"
 
 
+def test_a_restarted_nameserver_knows_every_broker_again() -> None:
+    with LocalCluster(brokers=2, nameservers=2) as cluster:
+        with Client(cluster.nameservers) as client:
+            client.create_topic("t", queues=1)
+        cluster.kill("nameserver-1")
+        cluster.restart("nameserver-1")
+        with Client(cluster.nameservers[0]) as client:
+            assert {live.identity.broker for live in client.cluster().brokers} == set(cluster.brokers)
+            assert len(client.route("t").queues) == 2
+
+
 def test_a_frozen_server_answers_nothing_until_it_goes_on() -> None:
     with LocalCluster(brokers=1) as cluster:
         with Client(cluster.nameservers) as client:

@@ -28,6 +28,7 @@ def test_a_notebook_is_committed_without_output_and_ends_in_checks(path: Path) -
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel must be this interpreter, whatever kernels the user has registered.
