@@ -56,9 +56,9 @@ class Nursery:
         """Wait until the broker listens, which is after its recovery."""
         return str(self._wait_for("address")["address"])
 
-    def kill(self) -> None:
-        """SIGKILL the broker; return when the process is no more."""
-        os.kill(self._pid, signal.SIGKILL)
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Signal the broker to end; return when the process is no more."""
+        os.kill(self._pid, how)
         self._wait_for("ended")
         self._pid = 0
 

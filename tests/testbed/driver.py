@@ -42,6 +42,7 @@ def config(directory: Path | None = None, **settings: Any) -> StoreConfig:
         "flush_interval_ms": NEVER_MS,
         "snapshot_interval_ms": NEVER_MS,
         "retention_interval_ms": NEVER_MS,
+        "index_interval_ms": NEVER_MS,
         "queue_wait_ms_max": NEVER_MS,
     }
     return StoreConfig(directory or Path(tempfile.gettempdir()) / "unused", **{**quiet, **settings})
