@@ -203,8 +203,9 @@ class Housekeeping:
                 continue
 
     def put_index_in_file(self) -> None:
-        """Write what is indexed in memory to a file; on a full disk, the next start indexes it again."""
+        """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
         with _full_disk_is_no_fault():
+            self._index.catch_up()
             self._index.write_file()
 
     # --- retention --------------------------------------------------------------------
