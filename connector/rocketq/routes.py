@@ -202,7 +202,9 @@ class RouteCache:
     def _renewed(self, topic: str, cached: _Cached | None) -> TopicRoute:
         try:
             timeout_ms = None if cached is None else RENEWAL_TIMEOUT_MS
-            route, _ = self._asked(topic, None, "", 0, timeout_ms)
+            route, answered = self._asked(topic, None, "", 0, timeout_ms)
+            if route is None:
+                route = self._known_elsewhere(topic, answered, timeout_ms)
         except NameServersUnreachable as error:
             if cached is None:
                 raise
@@ -215,6 +217,19 @@ class RouteCache:
         log.warning("The NameServer knows no route of %s any more; using the cached one.", topic)
         self._keep(topic, cached.route, cached.source)
         return cached.route
+
+    def _known_elsewhere(self, topic: str, answered: str, timeout_ms: int | None) -> TopicRoute | None:
+        """Ask the NameServers other than `answered`: one that has just started knows no topic yet."""
+        for address in self.nameservers:
+            if address == answered:
+                continue
+            try:
+                route = NameServerApi(self._transport, address, timeout_ms=timeout_ms).route(topic)
+            except (RouteNotFound, NameServersUnreachable, RemoteError):
+                continue
+            self._keep(topic, route, address)
+            return route
+        return None
 
     def _asked(
         self, topic: str, since: int | None, source: str, wait_ms: int, timeout_ms: int | None = None

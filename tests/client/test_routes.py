@@ -141,6 +141,15 @@ def test_when_the_current_nameserver_is_gone_the_other_answers(setting: Setting)
     assert setting.cache.route("t").queues[0].broker == "broker-a"
 
 
+def test_a_nameserver_that_has_just_started_and_knows_no_topic_is_not_believed_alone(
+    setting: Setting,
+) -> None:
+    for knowing, fake in enumerate(setting.fakes):
+        topic = f"known-to-{knowing}"
+        fake.put(topic, "broker-a")
+        assert setting.cache.route(topic).queues[0].broker == "broker-a"
+
+
 def test_a_nameserver_that_fails_inside_is_passed_over(setting: Setting) -> None:
     setting.put("t", "broker-a")
     setting.fakes[setting.index_of(setting.cache.nameservers[0])].broken = True
