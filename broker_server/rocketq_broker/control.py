@@ -61,13 +61,13 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         """Create a topic: 201, or 200 if it exists and the request tolerates that."""
         wanted = await json_body(request, CreateTopicRequest)
         check_name("topic", topic)
-        known = {each.name: each.incarnation for each in broker.store.topics()}
-        if wanted.automatic and topic not in known and not broker.config.auto_create_topics:
+        before = _incarnation(broker, topic)
+        if wanted.automatic and before is None and not broker.config.auto_create_topics:
             raise NoPermission("Automatic creation", f"topic {topic!r}")
         config: TopicConfig = await broker.completions.outcome(
             partial(broker.store.create_topic, topic, wanted)
         )
-        return json_response(config, 200 if known.get(topic) == config.incarnation else 201)
+        return json_response(config, 200 if before == config.incarnation else 201)
 
     @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig))
     @takes(AlterTopicRequest)
@@ -132,6 +132,13 @@ def existing_topic(broker: Broker, name: str) -> TopicConfig:
     except TopicNotFound:
         check_name("topic", name)
         raise
+
+
+def _incarnation(broker: Broker, topic: str) -> str | None:
+    try:
+        return broker.store.topic(topic).incarnation
+    except TopicNotFound:
+        return None
 
 
 async def json_body(request: Request, kind: type[T]) -> T:
