@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.protocol.calls import CreateTopicRequest
 from rocketq.protocol.model import FlushMode
 from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.files import OSFiles
 from rocketq_broker.store.store import MessageStore
 from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import Disk
@@ -211,6 +213,46 @@ def test_a_new_process_does_not_trust_pages_that_a_failed_sync_left_clean() -> N
     faulty.disk.restart()
     with faulty.opened() as driver:
         assert driver.bodies("orders", 0) == [*kept, b"acknowledged on top of it"]
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "truncate", "sync", "sync_directory"])
+def test_a_start_on_a_failing_disk_is_refused_and_the_next_one_is_well(kind: str) -> None:
+    faulty = Faulty(flush=FlushMode.ASYNC)
+    driver = faulty.abandoned()
+    driver.create("orders", 2)
+    driver.send("orders", 0, [b"safe"])
+    faulty.disk.end_session()
+    end_life(driver.store)
+    torn = faulty.disk.paths("commitlog")[-1]
+    faulty.disk.overwrite(torn, faulty.disk.bytes_of(torn) + b"torn")
+    fault = faulty.disk.fail(kind, errno.ENOSPC)
+    files = CrashingFiles(faulty.disk)
+    if kind == "create":
+        files.remove("abort")
+    with pytest.raises(LogFailed, match="No space"):
+        MessageStore(faulty.settings, files=files).start()
+    assert fault.struck
+    files.lock()
+    with faulty.opened() as driver:
+        assert driver.bodies("orders", 0) == [b"safe"]
+        driver.send("orders", 0, [b"healthy"])
+
+
+def test_a_new_directory_is_durable_with_all_those_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    OSFiles(tmp_path / "a" / "b")
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+    OSFiles(tmp_path / "a" / "b")
+    assert len(synced) == 2
 
 
 def test_what_a_start_serves_is_on_disk() -> None:

@@ -255,7 +255,8 @@ class CommitLog:
         for _ in range(min(count, len(self._starts) - 1)):
             # Readers look positions up by this list, so a segment leaves it before its file goes.
             self._remove(self._starts.pop(0))
-        self._files.sync_directory(DIRECTORY)
+            # One by one: were an older name to come back after a power cut, there would be a hole behind it.
+            self._files.sync_directory(DIRECTORY)
 
     def _remove(self, start: int) -> None:
         self._handles.forget(self.path(start))

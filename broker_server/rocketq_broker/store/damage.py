@@ -19,6 +19,8 @@ _WINDOW_BYTES: Final = 8 << 20
 _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
 #: Where the magic number stands in a header.
 _MAGIC_AT: Final = 4
+#: And where its own log offset does.
+_LOG_OFFSET_AT: Final = 32
 
 
 def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
@@ -26,14 +28,14 @@ def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
     starts = [start for start in log.starts if start + log.size_of(start) > at]
     for start in starts:
         place, stop = max(start, at + 8), start + log.size_of(start)
-        while place + HEADER_BYTES <= stop:
-            candidate = _next_magic(log, place, stop)
-            if candidate is None:
-                break
+        for candidate in _candidates(log, place, stop):
+            if candidate < place:
+                # It lies within a sound frame: bytes of a message.
+                continue
             header = sound_header(log, candidate)
             if header is not None:
                 yield header
-            place = candidate + (8 if header is None else header.size)
+                place = candidate + header.size
 
 
 def witness_against(log: CommitLog, at: int) -> FrameHeader | None:
@@ -52,15 +54,18 @@ def sound_header(log: CommitLog, at: int) -> FrameHeader | None:
         return None
 
 
-def _next_magic(log: CommitLog, place: int, stop: int) -> int | None:
-    """Return the next offset, aligned to 8, at which a header could begin."""
+def _candidates(log: CommitLog, place: int, stop: int) -> Iterator[int]:
+    """Yield the offsets from `place` on, aligned to 8, where a header says that it begins.
+
+    Each window is read once, however many places in it look like a header: a message may
+    consist of nothing else.
+    """
     while place + HEADER_BYTES <= stop:
         data = log.read(place, min(_WINDOW_BYTES, stop - place))
-        found = data.find(_MAGIC_BYTES, _MAGIC_AT)
-        while found >= 0 and (place + found - _MAGIC_AT) % 8:
-            found = data.find(_MAGIC_BYTES, found + 1)
-        if found >= 0:
-            return place + found - _MAGIC_AT
-        # Stay aligned, and let the windows overlap by a header.
-        place += max(8, (len(data) - HEADER_BYTES) & ~7)
-    return None
+        at = data.find(_MAGIC_BYTES, _MAGIC_AT) - _MAGIC_AT
+        while 0 <= at <= len(data) - HEADER_BYTES:
+            if int.from_bytes(data[at + _LOG_OFFSET_AT : at + _LOG_OFFSET_AT + 8], "little") == place + at:
+                yield place + at
+            at = data.find(_MAGIC_BYTES, at + _MAGIC_AT + 1) - _MAGIC_AT
+        # Let the windows overlap by less than a header, and end.
+        place += max(8, (len(data) - HEADER_BYTES + 8) & ~7)

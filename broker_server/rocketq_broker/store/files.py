@@ -129,13 +129,30 @@ class OSFile:
         return os.fstat(self._descriptor).st_size
 
 
+def _make_directories(path: Path) -> None:
+    """Make a directory and those above it, each durably: synced files in a lost directory are lost."""
+    if path.is_dir():
+        return
+    _make_directories(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(str(path.parent))
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class OSFiles:
     """The tree below one real directory, which is made if it is absent."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
         self._lock = -1
-        os.makedirs(root, mode=0o700, exist_ok=True)
+        _make_directories(root)
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -164,11 +181,7 @@ class OSFiles:
         os.replace(self._path(source), self._path(target))
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(self._path(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_directory(self._path(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))

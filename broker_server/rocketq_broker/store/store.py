@@ -41,7 +41,7 @@ from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.decisions import TopicLimits
-from rocketq_broker.store.errors import SegmentGone, StoreError
+from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
 from rocketq_broker.store.group import AppendBatches, AppendOutcome, ChangeState, QueueBatch
 from rocketq_broker.store.handles import Handles
@@ -148,9 +148,11 @@ class MessageStore:
             self._index.load()
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
+        except OSError as error:
+            self._let_go()
+            raise LogFailed("be recovered", str(error)) from error
         except BaseException:
-            self._handles.close()
-            self._files.unlock()
+            self._let_go()
             raise
         self._writer = LogWriter(
             self._config, self._log, self._queues, self._published, self._clock,
@@ -176,8 +178,11 @@ class MessageStore:
                 self._files.remove(ABORT)
                 self._files.sync_directory("")
         finally:
-            self._handles.close()
-            self._files.unlock()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._handles.close()
+        self._files.unlock()
 
     def _committed(self, position: int) -> None:
         self._housekeeping.committed(position)
@@ -332,9 +337,9 @@ class MessageStore:
     def find(self, query: KeyQuery) -> FoundMessages:
         """Return the messages with a key, newest first; raise TopicNotFound."""
         self._entry(query.topic)
-        slices = self._index.find(query)
+        # Measured before the search, so that no lag means that nothing of then was missed.
         lag = max(0, self._published.position - self._index.position)
-        return FoundMessages(tuple(slices), lag)
+        return FoundMessages(tuple(self._index.find(query)), lag)
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
         """Return a topic at run time, with the lag of every group; reads two headers a queue."""
