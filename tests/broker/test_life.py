@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,10 +20,11 @@ from typing import Any
 import pytest
 
 from rocketq.child import ServerProcess
+from rocketq.protocol.model import Message
 from rocketq.service.runner import ServerThread
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
-from tests.broker.conftest import Http, StartBroker, numbered, stream
+from tests.broker.conftest import ARROW, Http, StartBroker, numbered, stream
 from tests.broker.test_pull import wait_until_held
 
 
@@ -92,6 +95,52 @@ def test_what_was_acknowledged_survives_a_crash_of_the_process(process: ServerPr
     process.start()
     assert "clean=False" in recoveries(process)[-1]
     assert Http(process.address).total("orders") == 500
+
+
+def test_a_process_whose_log_fails_ends_with_an_exit_code_that_says_so(tmp_path: Path) -> None:
+    process = ServerProcess(
+        "broker-a",
+        "rocketq_broker",
+        ["--name", "broker-a", "--data-dir", str(tmp_path / "data"), "--segment-bytes", "65536"],
+        port=0,
+        log=tmp_path / "broker.log",
+    )
+    process.start()
+    try:
+        broker = Http(process.address)
+        broker.create("orders")
+        assert broker.send("orders", stream(numbered(10)), "?queue=0").status == 200
+        connection = http.client.HTTPConnection(broker.host, broker.port, timeout=60)
+        connection.connect()
+        connection.request("GET", "/livez")
+        connection.getresponse().read()
+        # From here on the process can open no file: not the next segment either.
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, 3))
+        path = "/v1/topics/orders/messages?queue=0"
+        connection.request("POST", path, stream([Message(bytes(100_000))]), ARROW)
+        response = connection.getresponse()
+        assert response.status == 503
+        assert json.loads(response.read())["code"] == "BROKER_UNAVAILABLE"
+        assert process.stop() == 1
+        assert "The log could not" in process.log.read_text()
+        process.start()
+        assert Http(process.address).total("orders") == 10
+    finally:
+        process.kill()
+
+
+def test_a_full_disk_refuses_the_send_and_nothing_else(process: ServerProcess) -> None:
+    process.start()
+    broker = Http(process.address)
+    broker.create("orders")
+    assert broker.send("orders", stream(numbered(10)), "?queue=0").status == 200
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    refused = broker.send("orders", stream([Message(bytes(200_000))]), "?queue=0")
+    assert (refused.status, refused.code) == (507, "STORE_FULL")
+    assert broker.total("orders") == 10
+    assert broker.pull("orders", 0, 0).status == 200
+    assert broker.send("orders", stream(numbered(1)), "?queue=0").status == 200
+    assert broker.total("orders") == 11
 
 
 def test_a_directory_in_use_is_refused_with_the_reason(process: ServerProcess, tmp_path: Path) -> None:
