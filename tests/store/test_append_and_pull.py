@@ -435,6 +435,30 @@ def test_what_waits_for_the_writer_is_bounded_and_the_sender_is_told_to_wait(tmp
         assert len(driver.bodies("orders", 0)) == 3
 
 
+def test_a_send_that_waited_too_long_is_refused_and_not_stored_late(tmp_path: Path) -> None:
+    """Its sender has given up and sent it elsewhere."""
+    clock = ManualClock()
+    with opened(config(tmp_path, queue_wait_ms_max=1000), clock=clock) as driver:
+        driver.create("orders", 1)
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold(_: Any) -> None:
+            held.set()
+            assert go_on.wait(ANSWER_S)
+
+        barrier(hold, driver.store)
+        assert held.wait(ANSWER_S)
+        late: Future[Any] = Future()
+        fresh: Future[Any] = Future()
+        driver.store.append("orders", [batch(0, [b"late"])], late.set_result)
+        clock.advance(1001)
+        driver.store.append("orders", [batch(0, [b"fresh"])], fresh.set_result)
+        go_on.set()
+        assert isinstance(late.result(ANSWER_S), SystemBusy)
+        assert fresh.result(ANSWER_S).appended[0].offset == 0
+        assert driver.bodies("orders", 0) == [b"fresh"]
+
+
 def test_close_commits_what_was_taken_and_refuses_what_comes_later(tmp_path: Path) -> None:
     store = MessageStore(config(tmp_path))
     store.start()
