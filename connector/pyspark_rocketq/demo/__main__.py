@@ -69,7 +69,7 @@ def run(display: Display, directory: Path, count: int | None) -> int:
         with ThreadPoolExecutor(1, "sending") as beside:
             # Spark itself must start on this thread: sessions belong to the thread that made them.
             sending = beside.submit(load_and_send, display, cluster, count)
-            spark = local_session("rocketq-demo", cores=2)
+            spark = local_session("rocketq-demo", cores=2, short_lived=True)
             stack.callback(spark.stop)
             sent = sending.result()
         display.done("Spark is up")

@@ -60,16 +60,20 @@ def prove(
     )
     flights = parsed(rows).cache()
     try:
-        counted = flights.agg(
+        in_queue = Window.partitionBy("broker", "queue").orderBy("offset")
+        walked = flights.select(
+            (F.lag("offset").over(in_queue) == F.col("offset")).alias("same_place"),
+            (F.lag("id").over(in_queue) >= F.col("id")).alias("too_late"),
+        )
+        counted = walked.agg(
             F.count("*").alias("read"),
-            F.countDistinct("broker", "queue", "offset").alias("places"),
-            F.countDistinct("id").alias("flights"),
+            F.count_if("same_place").alias("same_place"),
+            F.count_if("too_late").alias("too_late"),
         ).first()
+        distinct = flights.agg(F.countDistinct("id").alias("flights")).first()
         assert counted is not None
+        assert distinct is not None
         missing = spark.range(sent).join(flights, "id", "left_anti").count()
-        by_offset = Window.partitionBy("broker", "queue").orderBy("offset")
-        later = flights.select("id", F.lag("id").over(by_offset).alias("before"))
-        out_of_order = later.where("before >= id").count()
         found = {
             row.carrier: CarrierSums(row.flights, row.distance, row.delay, row.id_sum)
             for row in flights.groupBy("carrier")
@@ -85,5 +89,11 @@ def prove(
         flights.unpersist()
     wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
     return Proof(
-        sent, counted["read"], counted["places"], counted["flights"], missing, out_of_order, tuple(wrong)
+        sent,
+        counted["read"],
+        counted["read"] - counted["same_place"],
+        distinct["flights"],
+        missing,
+        counted["too_late"],
+        tuple(wrong),
     )
