@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -153,8 +153,10 @@ class OneAnswerEach:
     def __call__(self, connection: socket.socket) -> None:
         self.requests.append(connection.recv(1 << 16))
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-        if connection.recv(1 << 16):
-            self.refused.set()
+        # The listener may be closed, and this connection with it, before another request comes.
+        with suppress(OSError):
+            if connection.recv(1 << 16):
+                self.refused.set()
         connection.close()
 
 
