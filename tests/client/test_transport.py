@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -143,6 +144,20 @@ def test_an_answer_that_goes_on_without_an_announced_length_is_cut_off(transport
         transport.call("GET", address, "/", answer_bytes_max=10_000)
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """Read a request to the end of its body, which may come in a packet of its own."""
+    data = b""
+    while True:
+        head, end, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        if end and len(body) >= (int(length[1]) if length else 0):
+            return data
+        piece = connection.recv(1 << 16)
+        if not piece:
+            return data
+        data += piece
+
+
 class OneAnswerEach:
     """Answers one request a connection and then hangs up on the next, as a restarted server does."""
 
@@ -151,7 +166,7 @@ class OneAnswerEach:
         self.refused = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        self.requests.append(connection.recv(1 << 16))
+        self.requests.append(whole_request(connection))
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
         # The listener may be closed, and this connection with it, before another request comes.
         with suppress(OSError):
