@@ -69,6 +69,7 @@ class Run:
         for worker in workers:
             worker.start()
         assert reached.wait(60), f"{self.acks} of {enough} acknowledgements"
+        assert self.acks >= enough, "the broker went before it was killed"
         nursery.kill(how)
         for worker in workers:
             worker.join()
@@ -89,6 +90,7 @@ class Run:
                 answer = api.send(TOPIC, queues, stream)
             except (ClientError, BrokerUnavailable):
                 self._note(batches, queues, None)
+                reached.set()
                 return
             except RemoteError:
                 with self._lock:
