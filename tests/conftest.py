@@ -2,6 +2,9 @@
 
 `cluster` stays healthy: a test that kills, pauses or reconfigures servers starts a
 LocalCluster of its own. Topic names are a test's own too; `topic` makes one.
+
+`make test` runs two processes side by side (pytest-xdist). Tests of one file stay together, since
+they share servers, and so do all that need Spark: one session serves them all.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ _numbers = itertools.count(1)
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("rocketq", deadline=None, print_blob=True)
 settings.load_profile("rocketq")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests must run in the same process, one after the other."""
+    for item in items:
+        needs_spark = "spark" in getattr(item, "fixturenames", ())
+        group = "spark" if needs_spark else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
