@@ -1,4 +1,4 @@
-"""Twenty million messages in one queue: what the broker holds in memory, and what a pull costs at either end.
+"""Many millions of messages in one queue: what the broker holds, and what a pull costs at either end.
 
 Memory must be bounded by configuration and never by backlog, and a pull must cost the same
 wherever it begins. So one queue is filled, with keys (they are indexed) and tags; then the same
@@ -29,10 +29,10 @@ CONNECTIONS: Final = 2
 MIB: Final = 1 << 20
 
 
-def fill(server: Server, body: bytes) -> float:
-    """Send until the queue holds MESSAGES; return messages a second."""
+def fill(server: Server, body: bytes, messages: int) -> float:
+    """Send until the queue holds `messages`; return messages a second."""
     requests = post(f"{TOPIC}/messages?queue=0", body, ARROW_STREAM)
-    left = -(-MESSAGES // data.MIB_ROWS)
+    left = -(-messages // data.MIB_ROWS)
     sent, started = 0, time.perf_counter()
     while left:
         count = min(left, 200)
@@ -80,8 +80,8 @@ def measure(chosen: Options) -> dict[str, Any]:
     ):
         create_topic(broker, queues=1)
         empty = broker.memory_bytes()
-        say(f"-- {MESSAGES:,} messages with keys and tags into one queue")
-        rate = fill(broker, body)
+        say(f"-- {chosen.messages:,} messages with keys and tags into one queue")
+        rate = fill(broker, body, chosen.messages)
         filled = broker.memory_bytes()
         times = pull_times(broker, chosen)
         after, peak = broker.memory_bytes(), broker.memory_bytes("VmHWM")
@@ -99,7 +99,7 @@ def measure(chosen: Options) -> dict[str, Any]:
     even = 1 / RATIO_TARGET <= ratio <= RATIO_TARGET
     say(f"end / offset 0: {ratio:.2f}   target <= {RATIO_TARGET}  {'met' if even else 'MISSED'}")
     return {
-        "messages": MESSAGES,
+        "messages": chosen.messages,
         "messages_per_second": rate,
         "resident_bytes": {"empty": empty, "filled": filled, "after_pulls": after, "peak": peak},
         "resident_target": RSS_TARGET,
@@ -110,7 +110,7 @@ def measure(chosen: Options) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("backlog", "Fill a queue with 20 million messages.", seconds=5)
+    chosen = options("backlog", "Fill a queue with many millions of messages.", seconds=5, messages=MESSAGES)
     introduce("backlog")
     report("backlog", chosen, {"one_queue": measure(chosen)})
 

@@ -54,6 +54,8 @@ class Options:
     turns: int
     json_path: Path | None
     seed: int
+    #: How large the backlog is, where a benchmark is about one.
+    messages: int = 0
 
 
 @dataclass(slots=True)
@@ -75,15 +77,18 @@ class Contestant:
         return statistics.median(self.costs)
 
 
-def options(name: str, about: str, seconds: float, turns: int = 5) -> Options:
-    """Read the command line of a benchmark."""
+def options(name: str, about: str, seconds: float, turns: int = 5, messages: int = 0) -> Options:
+    """Read the command line of a benchmark; `--messages` is there if it has a default."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--json", type=Path, help="write the result here, as JSON")
     parser.add_argument("--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})")
     parser.add_argument("--turns", type=int, default=turns, help=f"of each contestant (default {turns})")
     parser.add_argument("--seed", type=int, default=20_240_229, help="of the data")
+    if messages:
+        parser.add_argument("--messages", type=int, default=messages, help=f"default {messages:,}")
     given = parser.parse_args()
-    return Options(given.seconds, max(1, given.turns), given.json, given.seed)
+    size = given.messages if messages else 0
+    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size)
 
 
 def environment() -> dict[str, Any]:
