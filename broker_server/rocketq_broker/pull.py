@@ -45,7 +45,9 @@ from rocketq_broker.waiting import HeldCalls, Woken
 
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
-_PARAMETERS: Final = frozenset({"offset", "max_bytes", "max_messages", "wait_ms", "group", "tag", "sql"})
+_PARAMETERS: Final = frozenset(
+    {"offset", "end", "max_bytes", "max_messages", "wait_ms", "group", "tag", "sql"}
+)
 _FORMS: Final = {
     FRAMES: FRAMES,
     ARROW_STREAM: ARROW_STREAM,
@@ -57,11 +59,12 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PullCall:
-    """What one pull asks for."""
+    """What one pull asks for. `end` bounds what a filter looks at; without one it is in `max_messages`."""
 
     topic: str
     queue: int
     offset: int
+    end: int | None
     max_bytes: int
     max_messages: int | None
     wait_ms: int
@@ -137,12 +140,12 @@ class PullProcessor:
         while True:
             look = partial(
                 self._store.pull, call.topic, call.queue, offset,
-                max_bytes=call.max_bytes, max_messages=call.max_messages, chosen=call.chosen,
+                max_bytes=call.max_bytes, max_messages=call.max_messages, chosen=call.chosen, end=call.end,
             )  # fmt: skip
             self._outgoing.check()
             result = await self._loop.run_in_executor(self._executor, look)
             offset = result.next_offset
-            if result.chunks or offset < result.max_offset or not call.wait_ms:
+            if result.chunks or offset < result.max_offset or not call.wait_ms or offset == call.end:
                 return result
             # The scan ran on another thread; only what is seen on this one cannot be missed by the hold.
             while self._store.pull(call.topic, call.queue, offset, max_bytes=1).next_offset == offset:
@@ -218,18 +221,23 @@ def _read_call(request: DataRequest) -> PullCall:
     group = given.get("group", "")
     if group:
         _check_name("group", group)
+    chosen = parse_filter(given.get("tag"), given.get("sql"))
+    offset = whole_number(given, "offset", -NUMBER_MAX, NUMBER_MAX)
+    end = whole_number(given, "end", offset + 1, NUMBER_MAX) if "end" in given else None
+    max_messages = whole_number(given, "max_messages", 1, NUMBER_MAX) if "max_messages" in given else None
+    if end is not None and chosen is None:
+        max_messages = min(max_messages or NUMBER_MAX, end - offset)
     return PullCall(
         topic=request.topic,
         queue=number(request.queue, "the queue", 0, QUEUE_COUNT_MAX),
-        offset=whole_number(given, "offset", -NUMBER_MAX, NUMBER_MAX),
+        offset=offset,
+        end=end,
         max_bytes=whole_number(given, "max_bytes", 1, PULL_BYTES_MAX, DEFAULT_PULL_BYTES),
-        max_messages=(
-            whole_number(given, "max_messages", 1, NUMBER_MAX) if "max_messages" in given else None
-        ),
+        max_messages=max_messages,
         wait_ms=whole_number(given, "wait_ms", 0, WAIT_MS_MAX, 0),
         group=group,
         form=_form(request.headers.get(b"accept")),
-        chosen=parse_filter(given.get("tag"), given.get("sql")),
+        chosen=chosen,
     )
 
 

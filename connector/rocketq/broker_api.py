@@ -122,13 +122,19 @@ class BrokerApi:
         *,
         max_bytes: int | None = None,
         max_messages: int | None = None,
+        end: int | None = None,
+        tag: str | None = None,
+        sql: str | None = None,
         wait_ms: int = 0,
         group: str | None = None,
         timeout_ms: int | None = None,
     ) -> Pulled:
         """Pull frames from `offset` on; held at most `wait_ms` while there are none.
 
-        Raises OffsetOutOfRange, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
+        Through a filter, `tag` or `sql` (docs/filters.md), the frames are filtered, and an answer without
+        any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
+
+        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
         """
         answer = self._call(
             "GET",
@@ -137,6 +143,9 @@ class BrokerApi:
                 "offset": offset,
                 "max_bytes": max_bytes,
                 "max_messages": max_messages,
+                "end": end,
+                "tag": tag,
+                "sql": sql,
                 "wait_ms": wait_ms or None,
                 "group": group,
             },

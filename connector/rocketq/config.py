@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.protocol.filters.sql import parse_sql
+from rocketq.protocol.filters.tags import parse_tags
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
 from rocketq.protocol.model import PULL_BYTES_MAX
 
@@ -107,9 +109,12 @@ class ConsumerConfig:
 
     `start` says where a queue begins: at the group's committed offset (or
     `start_fallback` where it has none), at its first or next message, or at the
-    first message stored at or after `start_timestamp_us`.
+    first message stored at or after `start_timestamp_us`. `tags` or `sql` has the
+    brokers send matching messages only (docs/filters.md); positions pass over the others.
     """
 
+    tags: str | None = None
+    sql: str | None = None
     start: Start = "group"
     start_fallback: Reset = "earliest"
     start_timestamp_us: int | None = None
@@ -134,6 +139,14 @@ class ConsumerConfig:
                 self.start_timestamp_us,
                 f"it goes with start='time' and with nothing else, and start is {self.start!r}",
             )
+        if self.tags is not None and self.sql is not None:
+            raise InvalidConfiguration(
+                "tags", self.tags, "given together with sql", hint="Write TAGS IN ('a', 'b') AND … in sql."
+            )
+        if self.tags is not None:
+            parse_tags(self.tags)
+        if self.sql is not None:
+            parse_sql(self.sql)
         if self.pull_bytes > PULL_BYTES_MAX:
             raise InvalidConfiguration(
                 "pull_bytes", self.pull_bytes, f"one pull may ask for at most {PULL_BYTES_MAX} bytes"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.protocol.model import MessageQueue, StoredMessage
@@ -29,12 +30,15 @@ _STORED_AT: Final = CONSUMED_SCHEMA.field("stored_at").type
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive messages of one queue from one frame: message i of `batch` has offset `offset + i`."""
+    """Messages of one queue from one frame, in order: message i of `batch` has offset `offset + i`,
+    or `filtered_offsets[i]` if the frame came through a filter.
+    """
 
     queue: MessageQueue
     offset: int
     stored_at_us: int
     batch: pa.RecordBatch
+    filtered_offsets: npt.NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:
@@ -42,12 +46,23 @@ class Part:
 
     @property
     def next_offset(self) -> int:
+        if self.filtered_offsets is not None:
+            return int(self.filtered_offsets[-1]) + 1
         return self.offset + self.rows
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the offset of every message."""
+        if self.filtered_offsets is not None:
+            return self.filtered_offsets
+        return np.arange(self.offset, self.next_offset, dtype=np.int64)
 
     def split(self, rows: int) -> tuple[Part, Part]:
         """Return the first `rows` messages and the others, without a copy."""
-        head = Part(self.queue, self.offset, self.stored_at_us, self.batch.slice(0, rows))
-        tail = Part(self.queue, self.offset + rows, self.stored_at_us, self.batch.slice(rows))
+        offsets = self.filtered_offsets
+        some, others = (None, None) if offsets is None else (offsets[:rows], offsets[rows:])
+        middle = self.offset + rows if others is None else int(others[0])
+        head = Part(self.queue, self.offset, self.stored_at_us, self.batch.slice(0, rows), some)
+        tail = Part(self.queue, middle, self.stored_at_us, self.batch.slice(rows), others)
         return head, tail
 
 
@@ -68,7 +83,7 @@ def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
         found += [
             StoredMessage(
                 part.queue,
-                part.offset + index,
+                offset,
                 body,
                 key,
                 tag,
@@ -76,7 +91,9 @@ def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
                 born_at_us,
                 part.stored_at_us,
             )
-            for index, (body, key, tag, properties, born_at_us) in enumerate(zip(*columns, born, strict=True))
+            for offset, body, key, tag, properties, born_at_us in zip(
+                part.offsets().tolist(), *columns, born, strict=True
+            )
         ]
     return found
 
@@ -93,7 +110,7 @@ def _placed(part: Part) -> pa.RecordBatch:
         pa.repeat(pa.scalar(part.queue.topic, pa.string()), rows),
         pa.repeat(pa.scalar(part.queue.broker, pa.string()), rows),
         pa.repeat(pa.scalar(part.queue.queue, pa.int32()), rows),
-        pa.array(np.arange(part.offset, part.next_offset, dtype=np.int64)),
+        pa.array(part.offsets()),
         pa.repeat(pa.scalar(part.stored_at_us, _STORED_AT), rows),
     ]
     return pa.RecordBatch.from_arrays([*part.batch.columns, *place], schema=CONSUMED_SCHEMA)

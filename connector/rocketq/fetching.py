@@ -199,7 +199,13 @@ class Fetching:
         queue = fetch.queue
         try:
             pulled = api.pull(
-                queue.topic, queue.queue, fetch.offset, max_bytes=self._config.pull_bytes, group=self._group
+                queue.topic,
+                queue.queue,
+                fetch.offset,
+                max_bytes=self._config.pull_bytes,
+                tag=self._config.tags,
+                sql=self._config.sql,
+                group=self._group,
             )
         except OffsetOutOfRange as error:
             self._resume(api, fetch, error)
@@ -211,8 +217,13 @@ class Fetching:
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
         slices, next_offset = pulled.bounded_slices()
-        parts = [Part(fetch.queue, piece.offset, piece.header.stored_at_us, piece.batch) for piece in slices]
-        if parts and parts[0].offset > fetch.offset:
+        parts = [
+            Part(
+                fetch.queue, piece.offset, piece.header.stored_at_us, piece.batch, piece.filtered_offsets
+            )
+            for piece in slices
+        ]  # fmt: skip
+        if parts and parts[0].filtered_offsets is None and parts[0].offset > fetch.offset:
             log.warning(
                 "%s has a gap: offsets [%d, %d) are not stored", fetch.queue, fetch.offset, parts[0].offset
             )

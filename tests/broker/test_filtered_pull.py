@@ -66,6 +66,20 @@ def test_a_limit_stops_after_so_many_matches_and_the_next_call_goes_on_behind_th
     assert offsets(second, 10) == [12, 15]
 
 
+@pytest.mark.parametrize("end", [1, 29, 45, 90, 200])
+def test_nothing_from_the_asked_end_on_is_looked_at(broker: Http, end: int) -> None:
+    broker.send("orders", stream(orders(30)), "?queue=0")
+    broker.send("orders", stream(orders(60)), "?queue=0")
+    chosen = broker.pull("orders", 0, 0, tag="paid", end=end)
+    assert offsets(chosen) == [n for n in range(min(end, 90)) if n % 3 == 0]
+    assert chosen.header(calls.NEXT_OFFSET_HEADER) == str(min(end, 90))
+    held = broker.pull("orders", 0, 0, tag="absent", end=end, wait_ms=0 if end > 90 else 60_000)
+    assert held.header(calls.NEXT_OFFSET_HEADER) == str(min(end, 90))
+    whole = broker.pull("orders", 0, 0, accept=calls.JSON, end=end)
+    assert [each["offset"] for each in whole.json["messages"]] == list(range(min(end, 90)))
+    assert broker.pull("orders", 0, 7, end=7).code == "INVALID_REQUEST"
+
+
 def test_nothing_that_matches_is_an_answer_that_advances(broker: Http) -> None:
     broker.send("orders", stream(orders(30)), "?queue=0")
     answer = broker.pull("orders", 0, 0, tag="absent")

@@ -161,6 +161,12 @@ def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic
     (row,) = [row for row in rocketq("group", "describe", group, "-o", "json").json if row["max"]]
     assert (row["topic"], row["committed"], row["max"], row["lag"]) == (topic, 2, 3, 1)
     assert rocketq("consume", topic, "-g", group).out == "c\n"
+    assert rocketq("consume", topic, "-t", "absent", "-g", f"{group}2").out == ""
+    assert rocketq("consume", topic, "-g", f"{group}2").out == ""
+    assert rocketq("consume", topic, "--sql", "TAGS IS NULL", "-n", "1").out == "a\n"
+    wrong = rocketq("consume", topic, "--sql", "amount LIKE 3")
+    assert "position 7" in wrong.err
+    assert wrong.code != 0
     assert rocketq("consume", topic, "-g", group).out == ""
 
 

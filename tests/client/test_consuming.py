@@ -17,6 +17,7 @@ from rocketq import (
     Closed,
     Consumer,
     InvalidConfiguration,
+    InvalidFilter,
     Message,
     MessageQueue,
     OffsetOutOfRange,
@@ -83,6 +84,42 @@ def test_arrow_batches_hold_what_messages_hold(mq: Client, topic: str) -> None:
     table = pa.Table.from_batches(batches)
     assert sorted(int(b) for b in table["body"].to_pylist()) == list(range(100))
     assert table["stored_at"].null_count == 0
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"tags": "t0 || t7"}, {"sql": "TAGS IN ('t0', 't7') AND n < 1000"}], ids=["tags", "sql"]
+)
+def test_a_filter_chooses_messages_and_progress_passes_over_the_others(
+    mq: Client, topic: str, chosen: dict[str, str]
+) -> None:
+    mq.create_topic(topic, queues=1)
+    sent = [Message(b"%d" % n, tag=f"t{n % 10}", properties={"n": str(n)}) for n in range(400)]
+    with mq.producer() as producer:
+        producer.send_batch(topic, sent)
+        producer.send_batch(topic, [Message(b"last", tag="other")] * 40)
+    with mq.consumer(topic, group=f"{topic}-g", **chosen) as consumer:
+        first = take(consumer, 33, at_once=7)
+        # What is fetched ahead and not handed out yet is not passed over.
+        assert sum(consumer.positions().values()) < 400
+        messages = first + take(consumer, 47)
+        while sum(consumer.positions().values()) < 440:
+            assert consumer.poll(timeout_ms=50) == []
+        consumer.commit()
+        assert consumer.lag() == dict.fromkeys(consumer.positions(), 0)
+    assert numbers(messages) == [n for n in range(400) if n % 10 in (0, 7)]
+    assert len({(m.queue, m.offset) for m in messages}) == 80
+    with mq.consumer(topic, start="earliest") as plain:
+        offsets = {m.body: (m.queue, m.offset) for m in take(plain, 440)}
+    assert all(offsets[m.body] == (m.queue, m.offset) for m in messages)
+    with mq.consumer(topic, group=f"{topic}-g", **chosen) as consumer:
+        assert sum(consumer.positions().values()) == 440
+
+
+def test_a_wrong_filter_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(InvalidFilter, match="position 7"):
+        Client("nowhere:1").consumer("t", sql="amount ~ 3")
+    with pytest.raises(InvalidConfiguration, match="together with sql"):
+        Client("nowhere:1").consumer("t", tags="a", sql="a = 1")
 
 
 def test_poll_returns_as_soon_as_something_arrives(mq: Client, topic: str) -> None:

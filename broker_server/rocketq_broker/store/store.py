@@ -285,15 +285,16 @@ class MessageStore:
         max_bytes: int,
         max_messages: int | None = None,
         chosen: MessageFilter | None = None,
+        end: int | None = None,
     ) -> PullResult:
         """Return the frames that hold messages from `offset` on, at least one frame if there is any.
 
-        With a filter, filtered frames of the messages it chooses, after a bounded scan: NO_MATCHED_MSG
-        if there was none, with the offset to go on at. Raises TopicNotFound, QueueNotFound,
-        NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
+        With a filter, filtered frames of the messages it chooses, after a bounded scan that also stops
+        before `end`: NO_MATCHED_MSG if there was none, with the offset to go on at. Raises TopicNotFound,
+        QueueNotFound, NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
         """
         return self._steady(
-            topic, queue, lambda: self._pull(topic, queue, offset, max_bytes, max_messages, chosen)
+            topic, queue, lambda: self._pull(topic, queue, offset, max_bytes, max_messages, chosen, end)
         )
 
     def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
@@ -311,7 +312,7 @@ class MessageStore:
 
     def _pull(
         self, topic: str, queue: int, offset: int, max_bytes: int, max_messages: int | None,
-        chosen: MessageFilter | None,
+        chosen: MessageFilter | None, until: int | None,
     ) -> PullResult:  # fmt: skip
         entry = self._entry(topic)
         config = entry.config
@@ -326,7 +327,8 @@ class MessageStore:
         if found is None or offset == end:
             return PullResult(PullStatus.NO_NEW_MSG, offset, low, end, config.incarnation, [])
         if chosen is not None:
-            selected = select(self._log, found, topic, offset, end, chosen, max_bytes, max_messages)
+            stop = end if until is None else max(offset, min(end, until))
+            selected = select(self._log, found, topic, offset, stop, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
         frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)

@@ -87,6 +87,8 @@ def produce(
     type=click.Choice(["earliest", "latest"]),
     help="Where to begin without a group's progress.  [default: earliest]",
 )
+@click.option("-t", "--tags", help="Only messages with one of these tags: 'paid || refunded'.")
+@click.option("--sql", help="Only messages of which this is true: \"amount > 100 AND region = 'eu'\".")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--follow", is_flag=True, help="Wait for more instead of stopping at the end.")
 @click.option(
@@ -103,6 +105,8 @@ def consume(
     topic: str,
     group: str | None,
     start: str | None,
+    tags: str | None,
+    sql: str | None,
     count: int | None,
     follow: bool,
     template: str,
@@ -116,6 +120,7 @@ def consume(
       rocketq consume orders
       rocketq consume orders -g billing --follow -o jsonl
       rocketq consume orders -n 10 -f '%k at %O: %s\\n'
+      rocketq consume orders --sql "amount > 100 AND region = 'eu'"
     """
     if follow and output == "json":
         raise click.UsageError("An array never ends under --follow; use -o jsonl.")
@@ -125,7 +130,9 @@ def consume(
     with connect(nameservers) as client:
         ends = {} if follow else _ends(client, topic)
         edge = cast("Edge", start or "earliest")
-        begin = client.consumer(topic, group=group, start="group" if group else edge, start_fallback=edge)
+        begin = client.consumer(
+            topic, group=group, start="group" if group else edge, start_fallback=edge, tags=tags, sql=sql
+        )
         with begin as consumer:
             try:
                 while follow or _is_short_of(consumer.positions(), ends):
@@ -137,7 +144,8 @@ def consume(
                             write(message)
                             shown += 1
                     sys.stdout.flush()
-                    if polled and group:
+                    if group and (polled or tags or sql):
+                        # Through a filter the positions advance without a message, too.
                         consumer.commit()
                     if shown == count:
                         break
