@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol import calls, model, route
+from rocketq.protocol import calls, model, route, sinks
 from rocketq.protocol.calls import CommitOffsetsRequest, GroupOffset, decode, encode
 from rocketq.protocol.model import Int64
 from tests.protocol.strategies import INT64, TEXT
 
 
 def documents() -> list[type]:
-    """Every dataclass that crosses the wire as JSON: all of calls and route, and their parts."""
+    """Every dataclass that crosses the wire as JSON: all of calls, route and sinks, and their parts."""
     found = {
         value
-        for module in (calls, route)
+        for module in (calls, route, sinks)
         for value in vars(module).values()
         if isinstance(value, type) and dataclasses.is_dataclass(value)
     }

@@ -6,13 +6,14 @@ import importlib.util
 import inspect
 import pickle
 import re
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq import errors
+from rocketq import errors, sink_errors
 from rocketq.error_documents import from_document
 from rocketq.errors import (
     BrokerUnreachable,
@@ -95,14 +96,15 @@ def test_every_class_has_a_code_of_its_own_and_every_code_one_class() -> None:
     assert {code: known[code] for code in codes} == dict(zip(codes, CONCRETE, strict=True))
 
 
-def test_codes_and_statuses_are_those_drawn_at_the_top_of_the_module() -> None:
+@pytest.mark.parametrize("module", [errors, sink_errors])
+def test_codes_and_statuses_are_those_drawn_at_the_top_of_the_module(module: ModuleType) -> None:
     drawn = {
         name: (code, int(status) if status else None)
-        for name, code, status in re.findall(r"── (\w+) +([A-Z_]+)(?: +(\d{3}))?", errors.__doc__ or "")
+        for name, code, status in re.findall(r"── (\w+) +([A-Z_]+)(?: +(\d{3}))?", module.__doc__ or "")
     }
-    assert drawn.keys() == {cls.__name__ for cls in CONCRETE if cls.__module__ == errors.__name__}
+    assert drawn.keys() == {cls.__name__ for cls in CONCRETE if cls.__module__ == module.__name__}
     for cls in CONCRETE:
-        if cls.__module__ == errors.__name__:
+        if cls.__module__ == module.__name__:
             code, status = drawn[cls.__name__]
             assert (cls.code, cls.status) == (code, status or cls.status)
 

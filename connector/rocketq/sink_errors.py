@@ -1,0 +1,106 @@
+"""What goes wrong with an exactly-once sink: the part of the error tree that only sinks need.
+
+RemoteError
+├── SinkNotFound               SINK_NOT_FOUND            404
+├── SinkFenced                 SINK_FENCED               409
+├── SinkQueryChanged           SINK_QUERY_CHANGED        409
+├── NotCoordinator             NOT_COORDINATOR           409
+├── StageNotFound              STAGE_NOT_FOUND           409
+└── SinkBusy                   SINK_BUSY                 409
+"""
+
+from __future__ import annotations
+
+from rocketq.errors import RemoteError
+
+
+class SinkNotFound(RemoteError):
+    """This broker knows no such sink."""
+
+    code = "SINK_NOT_FOUND"
+    status = 404
+
+    def __init__(self, sink: str, broker: str) -> None:
+        super().__init__(
+            f"Sink {sink!r} is not known to broker {broker}.",
+            hint="rocketq sink list shows the sinks of all brokers; a writer registers its own.",
+            facts={"sink": sink, "broker": broker},
+        )
+
+
+class SinkFenced(RemoteError):
+    """Another run of the sink has begun, or this one was given up: it can decide nothing any more."""
+
+    code = "SINK_FENCED"
+    status = 409
+
+    def __init__(self, sink: str, run: str, current: str) -> None:
+        now = f"run {current!r} has taken its place" if current else "no run is current"
+        super().__init__(
+            f"Run {run!r} of sink {sink!r} was superseded: {now}.",
+            hint="Two writers may be using one sink id; give each its own, or stop the older one.",
+            facts={"sink": sink, "run": run, "current": current},
+        )
+
+
+class SinkQueryChanged(RemoteError):
+    """The sink's batches were numbered by another query, so a number says nothing about this one's."""
+
+    code = "SINK_QUERY_CHANGED"
+    status = 409
+
+    def __init__(self, sink: str, query: str, known: str, decided: int) -> None:
+        super().__init__(
+            f"Sink {sink!r} has batches up to {decided} of query {known!r}, not of query {query!r}: "
+            "a query with a new checkpoint numbers its batches from 0 again, and they would be taken "
+            "for ones that are written.",
+            hint=f"Use another sink id, or forget what was decided: rocketq sink reset {sink}",
+            facts={"sink": sink, "query": query, "known": known, "decided": decided},
+        )
+
+
+class NotCoordinator(RemoteError):
+    """Another broker decides about this sink; `coordinator` names it."""
+
+    code = "NOT_COORDINATOR"
+    status = 409
+
+    coordinator: str
+
+    def __init__(self, sink: str, broker: str, coordinator: str) -> None:
+        self.coordinator = coordinator
+        super().__init__(
+            f"As broker {broker} knows it, sink {sink!r} is coordinated by broker {coordinator}.",
+            hint=f"Ask broker {coordinator}; a sink never changes its coordinator.",
+            facts={"sink": sink, "broker": broker, "coordinator": coordinator},
+        )
+
+
+class StageNotFound(RemoteError):
+    """A broker does not have all of the staged messages that are to be published; nothing was."""
+
+    code = "STAGE_NOT_FOUND"
+    status = 409
+
+    def __init__(self, sink: str, batch: int, run: str, broker: str, why: str) -> None:
+        super().__init__(
+            f"Broker {broker} cannot publish batch {batch} of sink {sink!r} by run {run!r}: {why}.",
+            hint="It may have lost them with its disk or in a power cut under async flush. "
+            "An undecided batch is simply written again.",
+            facts={"sink": sink, "batch": batch, "run": run, "broker": broker, "why": why},
+        )
+
+
+class SinkBusy(RemoteError):
+    """Decided batches of the sink are not published everywhere yet."""
+
+    code = "SINK_BUSY"
+    status = 409
+
+    def __init__(self, sink: str, broker: str, why: str) -> None:
+        super().__init__(
+            f"Sink {sink!r} is busy on broker {broker}: {why}.",
+            hint=f"rocketq sink describe {sink} shows what is awaited; "
+            f"rocketq sink delete --force {sink} gives it up.",
+            facts={"sink": sink, "broker": broker, "why": why},
+        )
