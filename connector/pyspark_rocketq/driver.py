@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketq.admission import Limit, Patience, admit
-from pyspark_rocketq.connections import PERSIST_MS, Connection
+from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.density import Densities, Weigh
 from pyspark_rocketq.offset import StreamOffset, batch_ranges
 from pyspark_rocketq.options import Admission, SourceOptions
@@ -35,6 +35,7 @@ from pyspark_rocketq.topology import (
 from pyspark_rocketq.watch import OffsetWatch
 from rocketq.broker_api import BrokerApi, master_of
 from rocketq.errors import RocketqError
+from rocketq.patience import PERSIST_MS
 from rocketq.protocol.model import MessageQueue, QueueOffsets
 
 log = logging.getLogger("pyspark_rocketq")

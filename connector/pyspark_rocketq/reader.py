@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_rocketq.connections import Connection, connection_to, persist
+from pyspark_rocketq.connections import Connection, connection_to
 from pyspark_rocketq.density import Densities
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
@@ -37,6 +37,7 @@ from rocketq.errors import (
     RouteNotFound,
     TopicNotFound,
 )
+from rocketq.patience import persist
 from rocketq.protocol.model import MessageQueue
 from rocketq.protocol.slices import iter_frames
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_rocketq.connections import persist
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.positions import (
@@ -24,6 +23,7 @@ from pyspark_rocketq.positions import (
 )
 from pyspark_rocketq.topology import Place, Places, Survey, in_parallel
 from rocketq.errors import InvalidConfiguration
+from rocketq.patience import persist
 from rocketq.protocol.calls import GroupOffsets, TimeOffsets
 from rocketq.protocol.model import MessageQueue, QueueOffsets
 

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from pyspark_rocketq.connections import Connection, persist
+from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.options import Assigned, Subscribed, SubscribedPattern, Subscription
 from rocketq.broker_api import BrokerApi, replica_of
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration, RouteNotFound
+from rocketq.patience import persist
 from rocketq.protocol.calls import TopicOffsets
 from rocketq.protocol.model import MessageQueue, Perm, QueueOffsets
 from rocketq.protocol.route import QueueData, TopicRoute

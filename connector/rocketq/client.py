@@ -26,6 +26,8 @@ from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicD
 from rocketq.protocol.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.protocol.route import ClusterView, TopicRoute
 from rocketq.routes import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
+from rocketq.sinks import TIMEOUT_MS as SINK_TIMEOUT_MS
+from rocketq.sinks import Sink
 from rocketq.topics import TopicAdmin
 from rocketq.transport import Transport
 
@@ -96,6 +98,14 @@ class Client:
         listed = (topics,) if isinstance(topics, str) else topics
         made = Consumer(transport, routes, listed, group=group, config=chosen, clock=self._clock)
         return self._kept(made)
+
+    def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
+        """Return the exactly-once sink of this name (`rocketq.sinks`); calls nobody yet.
+
+        Each of its calls is repeated for `timeout_ms` while a broker is away. It lives as long as the client.
+        """
+        self._check_open()
+        return Sink(self._transport, self._routes, name, timeout_ms=timeout_ms)
 
     # --- topics --------------------------------------------------------------------
 

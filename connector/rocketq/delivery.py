@@ -16,6 +16,10 @@ function over RocketMQ's rules (DefaultMQProducerImpl, 5.x):
 A parcel whose order matters is never moved to another queue and is repeated only when
 it is certain that nothing was stored. All attempts share one timeout; while
 another broker could take the parcel, one that hangs gets only half of what is left.
+
+How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` here
+makes messages, the one of `rocketq.staging` stages them. A staged parcel may be stored twice
+and published once, so an unknown outcome is never a reason to give up: it is sent again.
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from rocketq.broker_api import master_of
+from rocketq.broker_api import BrokerApi, master_of
 from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import (
@@ -52,7 +56,9 @@ from rocketq.protocol.route import TopicRoute
 from rocketq.routes import RouteCache
 from rocketq.selector import QueueSelector, QueueSlice, Selection
 from rocketq.topics import TopicAdmin
-from rocketq.transport import Transport
+from rocketq.transport import Body, Transport
+
+R = TypeVar("R")
 
 #: The pause before the same broker is asked again, when it did not name one.
 BACKOFF_MS: Final = 100
@@ -71,8 +77,11 @@ class Verdict(Enum):
     NEW_ROUTE = "new route"
 
 
-def verdict(error: RocketqError, ordered: bool) -> Verdict:
-    """Decide what follows from an error, as the table above draws it."""
+def verdict(error: RocketqError, ordered: bool, repeatable: bool = False) -> Verdict:
+    """Decide what follows from an error, as the table above draws it.
+
+    `repeatable` is whether storing the parcel twice does no harm.
+    """
     if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
         return Verdict.NEW_ROUTE
     if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow | TooManyConnections):
@@ -80,7 +89,9 @@ def verdict(error: RocketqError, ordered: bool) -> Verdict:
     if isinstance(error, BrokerUnreachable) and not error.sent:
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
     if isinstance(error, BrokerUnreachable | InternalError):
-        return Verdict.GIVE_UP if ordered else Verdict.ELSEWHERE
+        if ordered:
+            return Verdict.AGAIN if repeatable else Verdict.GIVE_UP
+        return Verdict.ELSEWHERE
     return Verdict.RAISE
 
 
@@ -95,6 +106,32 @@ class Parcel:
     @property
     def broker(self) -> str:
         return self.slices[0].queue.broker
+
+
+class Post(Protocol[R]):
+    """One request to one broker: how a parcel is put to it, and what its answer means."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a request that the broker may have carried out can be made again without a trace."""
+        ...
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[R]:
+        """Make the request; return one result for each slice, in order."""
+        ...
+
+
+class Append:
+    """The plain send: messages that are there when it is answered."""
+
+    repeatable = False
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[SendResult]:
+        queues = [s.queue.queue for s in parcel.slices]
+        return _results(broker.send(parcel.topic, queues, stream, timeout_ms=timeout_ms), parcel)
+
+
+APPEND: Final = Append()
 
 
 class Delivery:
@@ -137,10 +174,11 @@ class Delivery:
         parcel: Parcel,
         selector: QueueSelector,
         compression: str | None,
+        post: Post[R],
         *,
         timeout_ms: int,
         retries: int,
-    ) -> list[SendResult]:
+    ) -> list[R]:
         """Send one parcel, by all the attempts it may have; return one result for each slice, in order."""
         begun_ms = self.now_ms()
         stream = write_stream([s.batch for s in parcel.slices], compression)
@@ -151,10 +189,9 @@ class Delivery:
             last = len(attempts) == retries
             try:
                 route = self._route(parcel.topic)
-                answer = self._attempt(parcel, route, stream, left_ms, selector.ordered or last)
-                return _results(answer, parcel)
+                return self._attempt(parcel, route, stream, post, left_ms, selector.ordered or last)
             except RocketqError as error:
-                decision = verdict(error, selector.ordered)
+                decision = verdict(error, selector.ordered, post.repeatable)
                 if decision is Verdict.RAISE:
                     raise
                 attempts.append(f"{parcel.broker}: {error.message.rstrip('.')}")
@@ -163,28 +200,24 @@ class Delivery:
                 pause_ms = self._pause_ms(error, parcel, decision, failed)
                 elapsed_ms = self.now_ms() - begun_ms
                 if last or decision is Verdict.GIVE_UP or elapsed_ms + pause_ms >= timeout_ms:
-                    raise _failure(parcel, attempts, elapsed_ms, error) from error
+                    raise _failure(parcel, attempts, elapsed_ms, error, post.repeatable) from error
                 self._closing.wait(pause_ms / 1000)
                 parcel = self._readdressed(parcel, selector, decision, frozenset(failed))
 
     # --- one attempt -------------------------------------------------------------
 
     def _attempt(
-        self, parcel: Parcel, route: TopicRoute, stream: object, left_ms: int, final: bool
-    ) -> SendAnswer:
+        self, parcel: Parcel, route: TopicRoute, stream: Body, post: Post[R], left_ms: int, final: bool
+    ) -> list[R]:
         others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
         broker = master_of(route, parcel.broker, self._transport)
         begun_ms = self.now_ms()
-        answer = broker.send(
-            parcel.topic,
-            [s.queue.queue for s in parcel.slices],
-            stream,
-            timeout_ms=max(1, left_ms if final or not others else left_ms // 2),
-        )
-        allowed_ms = len(memoryview(stream)) // HEALTHY_BYTES_PER_MS  # type: ignore[arg-type]
+        allowed_ms = max(1, left_ms if final or not others else left_ms // 2)
+        results = post(broker, parcel, stream, allowed_ms)
+        healthy_ms = memoryview(stream).nbytes // HEALTHY_BYTES_PER_MS
         now_ms = self.now_ms()
-        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - allowed_ms), now_ms)
-        return answer
+        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
+        return results
 
     def _note(self, error: RocketqError, parcel: Parcel, decision: Verdict) -> None:
         """Remember what the failure says about the broker and about the route."""
@@ -257,9 +290,14 @@ def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
     ]
 
 
-def _failure(parcel: Parcel, attempts: Sequence[str], elapsed_ms: int, error: RocketqError) -> RocketqError:
+def _failure(
+    parcel: Parcel, attempts: Sequence[str], elapsed_ms: int, error: RocketqError, repeatable: bool
+) -> RocketqError:
     """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
     alone = len(attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
     if alone or isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
         return error
-    return SendFailed(parcel.topic, list(attempts), elapsed_ms)
+    failed = SendFailed(parcel.topic, list(attempts), elapsed_ms)
+    if repeatable:
+        failed.hint = "Nothing of it is visible, and sending again duplicates nothing."
+    return failed

@@ -3,6 +3,7 @@
     send          one message, one request, answered when the broker has it
     send_batch    a Table, RecordBatch, DataFrame or list of Message, shared out
                   among queues without a loop over messages, in parallel over brokers
+    stage_batch   as send_batch, but for a sink: nothing is there before its batch is committed
     submit        one message, accumulated with others, answered by a Future
     send_oneway   one message, one attempt, no answer
 
@@ -10,7 +11,8 @@ A message without an order goes round robin, or where your selection says; one w
 `ordering_key` to the queue of the key's hash, one with a `queue` to that
 queue, and neither is ever moved elsewhere. A topic that does not exist is created
 where the brokers allow it. How attempts follow each other is in
-`rocketq.delivery`, how messages gather in `rocketq.accumulator`.
+`rocketq.delivery`, how messages gather in `rocketq.accumulator`, how a batch is shared
+out in `rocketq.sharing`, and what staging is for in `rocketq.sinks`.
 """
 
 from __future__ import annotations
@@ -19,18 +21,19 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from rocketq.accumulator import Destination, Waiting
 from rocketq.batches import batches_of, stamped
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.delivery import Delivery, Parcel
+from rocketq.delivery import APPEND, Delivery, Parcel, Post
 from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, InvalidName, RocketqError, SendFailed
 from rocketq.fault import FaultTolerance
 from rocketq.pipeline import Pipeline
 from rocketq.protocol.model import Message, MessageQueue, SendResult, is_legal_name
 from rocketq.protocol.schema import from_messages
+from rocketq.protocol.sinks import StageName
 from rocketq.routes import RouteCache
 from rocketq.selector import (
     ByHash,
@@ -40,8 +43,9 @@ from rocketq.selector import (
     RoundRobin,
     Selection,
     named,
-    row_bytes,
 )
+from rocketq.sharing import SharedSend, parcels
+from rocketq.staging import StagedPost, StagedSlice
 from rocketq.topics import TopicAdmin
 from rocketq.transport import Transport
 
@@ -49,9 +53,8 @@ log = logging.getLogger("rocketq.producer")
 
 Text: TypeAlias = bytes | str
 SelectionName: TypeAlias = Literal["round_robin", "hash", "random"]
+R = TypeVar("R")
 
-#: Batches in one request: the broker checks each, and takes at most 1,024.
-REQUEST_SLICES_MAX = 256
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX = 1_024
 
@@ -75,6 +78,7 @@ class Producer:
         self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
         self._by_hash = ByHash()
         self._closing = threading.Event()
+        self._transport = transport
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(
             transport, routes, topics, self.config, self._clock, self.fault, self._closing
@@ -180,16 +184,26 @@ class Producer:
         `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
         the same, as [broker, queue, offset, count].
         """
-        batches = [stamped(b, self._clock.now_us()) for b in batches_of(data)]
-        queues = self._queues(topic)
-        selector = self._batch_selector(topic, selection, queue, queues)
-        slice_bytes = min(self.config.slice_bytes, self.config.request_bytes)
-        sending = _BatchSend(self, topic, selector, compression or self.config.compression, timeout_ms)
-        for batch in batches:
-            choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes)
-            slices = selector.partition(queues, batch, choice)
-            sending.send(parcels(topic, slices, self.config.request_bytes))
-        return sending.results
+        return self._share_out(topic, data, selection, queue, compression, timeout_ms, APPEND)
+
+    def stage_batch(
+        self,
+        stage: StageName,
+        topic: str,
+        data: Any,
+        *,
+        selection: SelectionName | QueueSelector = "round_robin",
+        queue: MessageQueue | int | None = None,
+        compression: Compression | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[StagedSlice]:
+        """Put messages on a stage as `send_batch` sends them; return what to name in the stage's commit.
+
+        Nothing of it is visible until then. Raises as `send_batch`, and SinkFenced when another run
+        has taken the sink over.
+        """
+        post = StagedPost(stage, self._transport)
+        return self._share_out(topic, data, selection, queue, compression, timeout_ms, post)
 
     # --- life --------------------------------------------------------------------
 
@@ -255,7 +269,35 @@ class Producer:
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0),), order)
-        return self._deliver(parcel, selector, self.config.compression, timeout_ms, retries)[0]
+        return self._deliver(parcel, selector, self.config.compression, timeout_ms, retries, post=APPEND)[0]
+
+    def _share_out(
+        self,
+        topic: str,
+        data: Any,
+        selection: SelectionName | QueueSelector,
+        queue: MessageQueue | int | None,
+        compression: Compression | None,
+        timeout_ms: int | None,
+        post: Post[R],
+    ) -> list[R]:
+        batches = [stamped(b, self._clock.now_us()) for b in batches_of(data)]
+        queues = self._queues(topic)
+        selector = self._batch_selector(topic, selection, queue, queues)
+        slice_bytes = min(self.config.slice_bytes, self.config.request_bytes)
+        codec = compression or self.config.compression
+        sending = SharedSend(
+            lambda parcel: self._deliver(parcel, selector, codec, timeout_ms, post=post), self._pool
+        )
+        try:
+            for batch in batches:
+                choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes)
+                slices = selector.partition(queues, batch, choice)
+                sending.send(parcels(topic, slices, self.config.request_bytes))
+        except SendFailed as error:
+            _tell_what_was_stored(error, [r for r in sending.results if isinstance(r, SendResult)])
+            raise
+        return sending.results
 
     def _deliver(
         self,
@@ -264,11 +306,14 @@ class Producer:
         compression: str | None,
         timeout_ms: int | None,
         retries: int | None = None,
-    ) -> list[SendResult]:
+        *,
+        post: Post[R],
+    ) -> list[R]:
         return self._delivery.send(
             parcel,
             selector,
             compression,
+            post,
             timeout_ms=timeout_ms or self.config.timeout_ms,
             retries=self.config.retries if retries is None else retries,
         )
@@ -284,7 +329,7 @@ class Producer:
         else:
             selector = Explicit(chosen)
         parcel = Parcel(destination.topic, (QueueSlice(chosen, batch, 0),))
-        return self._deliver(parcel, selector, self.config.compression, None)[0]
+        return self._deliver(parcel, selector, self.config.compression, None, post=APPEND)[0]
 
     def _selector(
         self,
@@ -333,81 +378,10 @@ class Producer:
             return self._workers
 
 
-class _BatchSend:
-    """One call of `send_batch`: what was stored so far, in the order of the input."""
-
-    def __init__(
-        self,
-        producer: Producer,
-        topic: str,
-        selector: QueueSelector,
-        compression: str | None,
-        timeout_ms: int | None,
-    ) -> None:
-        self._producer, self._topic, self._selector = producer, topic, selector
-        self._compression, self._timeout_ms = compression, timeout_ms
-        self.results: list[SendResult] = []
-
-    def send(self, by_broker: Mapping[str, Sequence[Parcel]]) -> None:
-        """Send one batch's parcels, each broker's in order, the brokers in parallel."""
-        stored: list[tuple[int, SendResult]] = []
-        errors: list[BaseException] = []
-
-        def send_to_one(broker_parcels: Sequence[Parcel]) -> None:
-            try:
-                for parcel in broker_parcels:
-                    results = self._producer._deliver(
-                        parcel, self._selector, self._compression, self._timeout_ms
-                    )
-                    stored.extend(
-                        (s.first_row, result) for s, result in zip(parcel.slices, results, strict=True)
-                    )
-            except RocketqError as error:
-                errors.append(error)
-
-        lists = list(by_broker.values())
-        pending = [self._producer._pool().submit(send_to_one, others) for others in lists[1:]]
-        for own in lists[:1]:
-            send_to_one(own)
-        for future in pending:
-            future.result()
-        self.results += [result for _, result in sorted(stored, key=lambda pair: pair[0])]
-        if errors:
-            raise self._with_what_was_stored(errors[0])
-
-    def _with_what_was_stored(self, error: BaseException) -> BaseException:
-        if isinstance(error, SendFailed) and self.results:
-            error.facts["stored"] = [[r.queue.broker, r.queue.queue, r.offset, r.count] for r in self.results]
-            error.hint = (
-                f"{sum(r.count for r in self.results)} messages of this call were stored. " + error.hint
-            )
-        return error
-
-
-def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dict[str, list[Parcel]]:
-    """Pack slices into parcels of about `request_bytes`, by broker; slices keep their order."""
-    packed: dict[str, list[Parcel]] = {}
-    open_slices: dict[str, list[QueueSlice]] = {}
-    open_bytes: dict[str, int] = {}
-
-    def close(broker: str) -> None:
-        taken = open_slices.pop(broker, [])
-        if taken:
-            packed.setdefault(broker, []).append(Parcel(topic, tuple(taken)))
-
-    for piece in slices:
-        broker = piece.queue.broker
-        size = int(row_bytes(piece.batch).sum())
-        taken = open_slices.get(broker)
-        if taken and (open_bytes[broker] + size > request_bytes or len(taken) == REQUEST_SLICES_MAX):
-            close(broker)
-        if broker not in open_slices:
-            open_slices[broker], open_bytes[broker] = [], 0
-        open_slices[broker].append(piece)
-        open_bytes[broker] += size
-    for broker in list(open_slices):
-        close(broker)
-    return packed
+def _tell_what_was_stored(error: SendFailed, results: Sequence[SendResult]) -> None:
+    if results:
+        error.facts["stored"] = [[r.queue.broker, r.queue.queue, r.offset, r.count] for r in results]
+        error.hint = f"{sum(r.count for r in results)} messages of this call were stored. {error.hint}"
 
 
 def _resolved(topic: str, queue: MessageQueue | int, queues: Sequence[MessageQueue]) -> MessageQueue:

@@ -1,5 +1,10 @@
 """What goes wrong with an exactly-once sink: the part of the error tree that only sinks need.
 
+ClientError
+├── CoordinatorUnreachable     COORDINATOR_UNREACHABLE
+├── CoordinatorUnknown         COORDINATOR_UNKNOWN
+├── CoordinatorConflict        COORDINATOR_CONFLICT
+└── CommitUnanswered           COMMIT_UNANSWERED
 RemoteError
 ├── SinkNotFound               SINK_NOT_FOUND            404
 ├── SinkFenced                 SINK_FENCED               409
@@ -11,7 +16,76 @@ RemoteError
 
 from __future__ import annotations
 
-from rocketq.errors import RemoteError
+from collections.abc import Mapping
+
+from rocketq.errors import ClientError, RemoteError
+
+# --- raised on the client's side -------------------------------------------------
+
+
+class CoordinatorUnreachable(ClientError):
+    """The broker that decides about a sink does not answer; no other one can stand in for it."""
+
+    code = "COORDINATOR_UNREACHABLE"
+    status = 503
+    retryable = True
+
+    def __init__(self, sink: str, coordinator: str, why: str) -> None:
+        super().__init__(
+            f"Broker {coordinator}, which coordinates sink {sink!r}, cannot be reached: {why}.",
+            hint="What the sink has committed is known to it alone: start it again, and go on.",
+            facts={"sink": sink, "coordinator": coordinator, "why": why},
+        )
+
+
+class CoordinatorUnknown(ClientError):
+    """No broker that answered knows the sink, and not all answered, so none may be elected yet."""
+
+    code = "COORDINATOR_UNKNOWN"
+    status = 503
+    retryable = True
+
+    def __init__(self, sink: str, silent: Mapping[str, str]) -> None:
+        listed = "; ".join(f"{broker} ({why})" for broker, why in silent.items())
+        super().__init__(
+            f"Nobody knows who coordinates sink {sink!r}: "
+            + (f"these brokers did not answer: {listed}." if silent else "no broker is registered."),
+            hint="A new sink begins when every registered broker is up: start them, and try again.",
+            facts={"sink": sink, "silent": dict(silent)},
+        )
+
+
+class CoordinatorConflict(ClientError):
+    """Brokers disagree about who coordinates a sink; nothing was written."""
+
+    code = "COORDINATOR_CONFLICT"
+    status = 409
+
+    def __init__(self, sink: str, claims: Mapping[str, str]) -> None:
+        listed = ", ".join(f"{broker} says {coordinator}" for broker, coordinator in sorted(claims.items()))
+        super().__init__(
+            f"Brokers disagree about who coordinates sink {sink!r}: {listed}.",
+            hint="Was a broker's data taken from another cluster? rocketq sink describe shows what each "
+            "has; use another sink id, or delete the sink where it is wrong.",
+            facts={"sink": sink, "claims": dict(claims)},
+        )
+
+
+class CommitUnanswered(ClientError):
+    """The coordinator did not answer a commit in time: the batch may be decided or not."""
+
+    code = "COMMIT_UNANSWERED"
+    status = 503
+
+    def __init__(self, sink: str, batch: int, elapsed_ms: int, why: str) -> None:
+        super().__init__(
+            f"Whether batch {batch} of sink {sink!r} is committed is not known after {elapsed_ms} ms. {why}",
+            hint="Write the same batch again when the coordinator is back: it is published once either way.",
+            facts={"sink": sink, "batch": batch, "elapsed_ms": elapsed_ms, "why": why},
+        )
+
+
+# --- a server's answer -----------------------------------------------------------
 
 
 class SinkNotFound(RemoteError):

@@ -66,6 +66,12 @@ def test_what_may_be_stored_is_repeated_only_where_order_does_not_matter(error: 
     assert verdict(error, ordered=True) is Verdict.GIVE_UP
 
 
+@pytest.mark.parametrize("error", PERHAPS_STORED, ids=lambda e: e.code)
+def test_what_is_staged_is_sent_again_even_if_it_is_perhaps_stored(error: RocketqError) -> None:
+    assert verdict(error, ordered=False, repeatable=True) is Verdict.ELSEWHERE
+    assert verdict(error, ordered=True, repeatable=True) is Verdict.AGAIN
+
+
 @pytest.mark.parametrize("error", ROUTE_IS_OLD, ids=lambda e: e.code)
 def test_an_old_route_is_asked_for_again(error: RocketqError) -> None:
     assert verdict(error, ordered=False) is verdict(error, ordered=True) is Verdict.NEW_ROUTE

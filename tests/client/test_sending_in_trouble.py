@@ -25,9 +25,9 @@ from rocketq import (
     SystemBusy,
     TopicNotFound,
 )
-from rocketq.producer import parcels
 from rocketq.protocol.schema import from_messages
 from rocketq.selector import QueueSlice
+from rocketq.sharing import parcels
 
 from .small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from .small_server import Answer

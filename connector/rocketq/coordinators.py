@@ -1,0 +1,132 @@
+"""Who coordinates a sink: found among the brokers, or elected once and for all.
+
+Every broker of the cluster is asked. If one knows the sink, the coordinator it names is it,
+always: what was decided is known there and nowhere else, so a coordinator that is away is
+waited for and never replaced. If none knows the sink, every broker must have said so; then the
+sink's hash picks one of them, which is told first, and then all others. Two writers that elect
+at the same moment pick the same.
+
+A broker that joins later is told by whoever looks the sink up next, and by staged sends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rocketq.broker_api import BrokerApi
+from rocketq.errors import BrokerUnreachable, RocketqError
+from rocketq.protocol.hashing import hash_value
+from rocketq.routes import RouteCache
+from rocketq.sink_api import SinkApi
+from rocketq.sink_errors import (
+    CoordinatorConflict,
+    CoordinatorUnknown,
+    CoordinatorUnreachable,
+    SinkNotFound,
+)
+from rocketq.topics import TopicAdmin
+from rocketq.transport import Transport
+
+log = logging.getLogger("rocketq.sinks")
+
+#: Brokers asked at the same time.
+ASKED_AT_ONCE: Final = 16
+
+
+def elected(sink: str, brokers: Sequence[str]) -> str:
+    """Return the broker that every writer would pick for a new sink; `brokers` is not empty."""
+    ranked = sorted(brokers)
+    return ranked[hash_value(sink.encode()) % len(ranked)]
+
+
+def settled(
+    sink: str, claims: Mapping[str, str], ignorant: Sequence[str], silent: Mapping[str, str]
+) -> str | None:
+    """Return the coordinator that the brokers name; None if all are there and none knows the sink.
+
+    `claims` is broker to the coordinator it names, `ignorant` who knows no such sink, `silent` who
+    did not answer, and why. Raises CoordinatorConflict, CoordinatorUnknown.
+    """
+    named = set(claims.values())
+    if len(named) > 1:
+        raise CoordinatorConflict(sink, dict(claims))
+    if named:
+        return named.pop()
+    if silent or not ignorant:
+        raise CoordinatorUnknown(sink, dict(silent))
+    return None
+
+
+class Coordinators:
+    """Finds coordinators in one cluster. Holds nothing but what is shared."""
+
+    def __init__(self, transport: Transport, routes: RouteCache) -> None:
+        self._transport = transport
+        self._topics = TopicAdmin(transport, routes)
+
+    def brokers(self) -> list[SinkApi]:
+        """Return the live masters, by name."""
+        return [self._api(broker) for broker in self._topics.masters()]
+
+    def find(self, sink: str) -> SinkApi:
+        """Return the sink's coordinator, electing one if the sink is new.
+
+        Raises CoordinatorConflict, CoordinatorUnknown, CoordinatorUnreachable, BrokerUnreachable.
+        """
+        brokers = {api.broker: api for api in self.brokers()}
+        claims, ignorant, silent = self._asked(sink, list(brokers.values()))
+        coordinator = settled(sink, claims, ignorant, silent)
+        if coordinator is None:
+            return self._elect(sink, brokers)
+        if coordinator not in brokers:
+            raise CoordinatorUnreachable(sink, coordinator, "no NameServer knows where it is")
+        for broker in ignorant:
+            self._tell_if_possible(sink, coordinator, brokers[broker])
+        return brokers[coordinator]
+
+    def _asked(
+        self, sink: str, brokers: Sequence[SinkApi]
+    ) -> tuple[dict[str, str], list[str], dict[str, str]]:
+        claims: dict[str, str] = {}
+        ignorant: list[str] = []
+        silent: dict[str, str] = {}
+
+        def ask(api: SinkApi) -> None:
+            try:
+                claims[api.broker] = api.sink(sink).coordinator
+            except SinkNotFound:
+                ignorant.append(api.broker)
+            except BrokerUnreachable as error:
+                silent[api.broker] = f"{error.facts['address']}: {error.facts['why']}"
+            except RocketqError as error:
+                if not error.retryable:
+                    raise
+                silent[api.broker] = error.message
+
+        with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="rocketq-sinks") as threads:
+            for _ in threads.map(ask, brokers):
+                continue
+        return claims, ignorant, silent
+
+    def _elect(self, sink: str, brokers: Mapping[str, SinkApi]) -> SinkApi:
+        chosen = elected(sink, list(brokers))
+        # The coordinator first: if this is as far as it gets, the next to ask finds it there.
+        for api in [brokers[chosen], *(api for name, api in brokers.items() if name != chosen)]:
+            known = api.register_sink(sink, chosen).coordinator
+            if known != chosen:
+                raise CoordinatorConflict(sink, {chosen: chosen, api.broker: known})
+        return brokers[chosen]
+
+    def _tell_if_possible(self, sink: str, coordinator: str, broker: SinkApi) -> None:
+        try:
+            broker.register_sink(sink, coordinator)
+        except RocketqError as error:
+            if not error.retryable:
+                raise
+            log.warning("Broker %s could not be told who coordinates sink %s: %s", broker.broker, sink, error)
+
+    def _api(self, broker: BrokerApi) -> SinkApi:
+        return SinkApi(self._transport, broker.broker, broker.address)

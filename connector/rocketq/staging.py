@@ -1,0 +1,75 @@
+"""Staged sends: messages a broker stores and shows to nobody until their batch is committed.
+
+The broker answers with the log offset of each frame, and only what a commit lists is ever
+published. So an attempt without an answer is made again, at once and anywhere: whatever the
+broker made of the first is not listed, and disappears. Otherwise a staged send is a send: the
+same queues, limits, permissions, retries and avoidance of slow brokers (`rocketq.delivery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocketq.broker_api import BrokerApi
+from rocketq.delivery import Parcel
+from rocketq.errors import RemoteError
+from rocketq.protocol.model import MessageQueue, SendStatus
+from rocketq.protocol.sinks import Participant, StageName
+from rocketq.sink_api import SinkApi
+from rocketq.transport import Body, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSlice:
+    """One acknowledged frame of `count` messages: where it will go, and its name on that broker."""
+
+    status: SendStatus
+    queue: MessageQueue
+    log_offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPost:
+    """A parcel's way onto a stage."""
+
+    name: StageName
+    transport: Transport
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[StagedSlice]:
+        queues = [s.queue.queue for s in parcel.slices]
+        api = SinkApi(self.transport, broker.broker, broker.address)
+        answer = api.stage(self.name, parcel.topic, queues, stream, timeout_ms=timeout_ms)
+        if len(answer.staged) != len(parcel.slices):
+            raise RemoteError(
+                f"Broker {broker.broker} acknowledged {len(answer.staged)} of {len(parcel.slices)} batches.",
+                hint="Nothing of them is visible. Are client and broker of one version?",
+            )
+        return [
+            StagedSlice(
+                answer.status,
+                MessageQueue(parcel.topic, answer.broker, staged.queue),
+                staged.log_offset,
+                staged.count,
+            )
+            for staged in answer.staged
+        ]
+
+
+def participants(slices: Iterable[StagedSlice]) -> tuple[Participant, ...]:
+    """Return what a commit lists: each broker's frames in the order of its log, and their messages."""
+    frames: dict[str, list[int]] = {}
+    messages: dict[str, int] = {}
+    for piece in slices:
+        broker = piece.queue.broker
+        frames.setdefault(broker, []).append(piece.log_offset)
+        messages[broker] = messages.get(broker, 0) + piece.count
+    return tuple(
+        Participant(broker, tuple(sorted(offsets)), messages[broker])
+        for broker, offsets in sorted(frames.items())
+    )
