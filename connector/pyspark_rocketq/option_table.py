@@ -53,8 +53,9 @@ OPTIONS: Final = tuple(
         Use.ANY: ["nameservers"],
         Use.READ: [
             "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
-            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss",
-            "groupId", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "includeProperties",
+            "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "tags", "sql",
+            "failOnDataLoss", "groupId", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
+            "includeProperties",
         ],
         Use.BATCH_READ: ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"],
         Use.STREAM_READ: [

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from pyspark_rocketq.filtering import Filter, parse_filter
 from pyspark_rocketq.option_table import Given, Use
 from pyspark_rocketq.positions import (
     AtTime,
@@ -83,6 +84,7 @@ class SourceOptions:
 
     nameservers: tuple[str, ...]
     subscription: Subscription
+    filter: Filter
     starting: Position
     ending: Position
     admission: Admission
@@ -136,6 +138,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     return SourceOptions(
         nameservers=given.nameservers(),
         subscription=_subscription(given),
+        filter=_filter(given),
         starting=_starting(given, use, group),
         ending=_ending(given),
         admission=_admission(given),
@@ -209,6 +212,15 @@ def _subscription(given: Given) -> Subscription:
                 "subscribe", text, f"{topic!r} is not a legal topic name", hint="Separate topics by commas."
             )
     return Subscribed(topics)
+
+
+def _filter(given: Given) -> Filter:
+    tags, sql = given.text("tags"), given.text("sql")
+    if tags is not None and sql is not None:
+        raise InvalidConfiguration(
+            "tags", tags, "given together with sql", hint="Write TAGS IN ('a', 'b') AND … in sql."
+        )
+    return parse_filter(tags, sql)
 
 
 def _starting(given: Given, use: Use, group: str | None) -> Position:

@@ -2,14 +2,10 @@
 
 A thread pulls and opens frames while Spark takes the batch before: one pull is in flight
 and at most PREFETCHED batches wait, so memory is bounded by them and not by the range.
-
-A range is [begin, end) of one incarnation. What of it the broker does not have any more is a
-loss, which `failOnDataLoss` makes an error, or a gap that is logged.
 """
 
 from __future__ import annotations
 
-import logging
 import queue as queues
 import threading
 from collections.abc import Iterator, Mapping
@@ -18,34 +14,21 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_rocketq.connections import Connection, connection_to
+from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.density import Densities
-from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.planning import QueueRange, split
 from pyspark_rocketq.positions import AtOffsets
+from pyspark_rocketq.pulls import RangePulls
 from pyspark_rocketq.resolution import look_up, resolve
 from pyspark_rocketq.topology import Places, find_places, require_assigned, require_found, survey_all
-from rocketq.broker_api import BrokerApi, Pulled, replica_of
-from rocketq.errors import (
-    BrokerUnreachable,
-    InvalidConfiguration,
-    OffsetOutOfRange,
-    QueueNotFound,
-    RocketqError,
-    RouteNotFound,
-    TopicNotFound,
-)
-from rocketq.patience import persist
+from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import MessageQueue
-from rocketq.protocol.slices import iter_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-log = logging.getLogger("pyspark_rocketq")
 
 PULL_BYTES: Final = 4 * 1024 * 1024
 #: Batches that are ready before Spark asks for them.
@@ -81,96 +64,9 @@ class RangeReader:
         from pyspark_rocketq.rows import RowBuilder
 
         builder = RowBuilder(partition.range.queue, to_arrow_schema(self.schema, timezone="UTC"))
-        frames = _Frames(connection_to(self.options.nameservers), self.options, partition.range)
-        yield from _prefetched(
-            batch
-            for pulled in frames.pulls()
-            for batch in builder.batches(iter_frames(pulled.body, pulled.offset, partition.range.end))
-        )
-
-
-class _Frames:
-    """The pulls of one range, one after the other."""
-
-    def __init__(self, connection: Connection, options: SourceOptions, range: QueueRange) -> None:
-        self._connection, self._options, self._range = connection, options, range
-        self._broker = connection.broker(range.queue.broker, range.address) if range.address else None
-
-    def pulls(self) -> Iterator[Pulled]:
-        """Yield the answers that together cover the range; raise DataLost where one cannot."""
-        position = self._range.begin
-        while position < self._range.end:
-            pulled = self._pull(position)
-            if isinstance(pulled, DataLost):
-                self._lost(pulled)
-                return
-            if pulled.offset > position:
-                self._lost(
-                    DataLost(
-                        str(self._range.queue),
-                        f"retention removed offsets {position} to {min(pulled.offset, self._range.end) - 1}",
-                    )
-                )
-                if pulled.offset >= self._range.end:
-                    return
-            yield pulled
-            position = pulled.next_offset
-
-    def _pull(self, position: int) -> Pulled | DataLost:
-        """Pull from `position`, or from the first offset there is, or say why nothing can come."""
-        queue = self._range.queue
-        try:
-            pulled = persist(lambda: self._pull_once(position), f"Pull of {queue} from {position}")
-        except OffsetOutOfRange as error:
-            if error.min_offset > position:
-                return (
-                    self._pull(error.min_offset)
-                    if error.min_offset < self._range.end
-                    else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
-                )
-            return DataLost(str(queue), f"the broker has offsets up to {error.max_offset - 1} only")
-        except (TopicNotFound, QueueNotFound, RouteNotFound) as error:
-            return DataLost(str(queue), f"the topic was deleted ({error.message})")
-        if self._range.incarnation and pulled.incarnation != self._range.incarnation:
-            return DataLost(str(queue), "the topic was deleted and created again")
-        if not pulled.body:
-            return DataLost(str(queue), f"the broker has offsets up to {pulled.max_offset - 1} only")
-        return pulled
-
-    def _pull_once(self, position: int) -> Pulled:
-        queue = self._range.queue
-        wanted = self._range.end - position
-        if self._broker is None:
-            route = self._connection.routes.route(queue.topic)
-            self._broker = replica_of(route, queue.broker, self._connection.transport)
-        try:
-            return self._broker.pull(
-                queue.topic,
-                queue.queue,
-                position,
-                max_bytes=PULL_BYTES,
-                max_messages=wanted,
-                group=self._options.group,
-            )
-        except BrokerUnreachable:
-            # It may have come back elsewhere: the next try asks for its address.
-            self._connection.routes.invalidate(queue.topic)
-            self._broker = self._moved(self._broker)
-            raise
-
-    def _moved(self, known: BrokerApi) -> BrokerApi:
-        queue = self._range.queue
-        try:
-            route = self._connection.routes.route(queue.topic)
-            return replica_of(route, queue.broker, self._connection.transport)
-        except RocketqError:
-            # Nobody knows a better address; what is raised is the broker's own failure.
-            return known
-
-    def _lost(self, loss: DataLost) -> None:
-        if self._options.fail_on_data_loss:
-            raise loss
-        log.warning("Going on after a loss (failOnDataLoss=false): %s", loss.message)
+        connection = connection_to(self.options.nameservers)
+        pulls = RangePulls(connection, self.options, partition.range, PULL_BYTES)
+        yield from _prefetched(builder.batches(pulls.slices()))
 
 
 def _prefetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,8 @@ class RowBuilder:
         for one in slices:
             waiting.append(one)
             rows += one.batch.num_rows
-            size += one.header.size
+            # A compressed batch inflates to more than its frame has.
+            size += max(one.header.size, one.batch.nbytes)
             if rows >= BATCH_ROWS_MIN or size >= BATCH_BYTES_MIN:
                 yield from self._built(waiting, rows)
                 waiting, rows, size = [], 0, 0
@@ -110,7 +111,7 @@ def _offsets(slices: Sequence[FrameSlice]) -> np.ndarray:
     counts = [one.batch.num_rows for one in slices]
     if last - first == sum(counts):
         return np.arange(first, last, dtype=np.int64)
-    return np.concatenate([np.arange(one.offset, one.next_offset, dtype=np.int64) for one in slices])
+    return np.concatenate([one.offsets() for one in slices])
 
 
 def _times(slices: Sequence[FrameSlice], rows: int) -> pa.Array:

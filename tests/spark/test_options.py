@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_rocketq.errors import UnknownOption
+from pyspark_rocketq.filtering import Filter
 from pyspark_rocketq.option_table import OPTIONS, Use
 from pyspark_rocketq.options import (
     Admission,
@@ -17,7 +18,7 @@ from pyspark_rocketq.options import (
     source_options,
 )
 from pyspark_rocketq.positions import AtOffsets, AtTime, AtTimes, Edge, NoMatch
-from rocketq.errors import InvalidConfiguration
+from rocketq.errors import InvalidConfiguration, InvalidFilter
 from rocketq.protocol.model import MessageQueue
 
 BASE = {"nameservers": "http://127.0.0.1:9876", "subscribe": "orders"}
@@ -151,6 +152,7 @@ def test_sparks_own_options_are_left_to_spark() -> None:
         (BASE | {"groupId": "a group"}, "not a legal group name"),
         (BASE | {"commitGroupOffsets": "true"}, "Set groupId too"),
         (BASE | {"longPollMs": "60001"}, "at most 60000"),
+        (BASE | {"tags": "a", "sql": "b = 1"}, "Write TAGS IN ('a', 'b') AND … in sql"),
     ],
 )
 def test_a_stream_says_what_is_wrong(given: dict[str, str], said: str) -> None:
@@ -158,6 +160,29 @@ def test_a_stream_says_what_is_wrong(given: dict[str, str], said: str) -> None:
         source_options(given, Use.STREAM_READ)
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_filter_is_tags_or_sql_and_a_star_is_none() -> None:
+    assert stream().filter == stream(tags=" * ").filter == Filter()
+    assert stream(tags="a||b").filter == Filter(tags="a||b")
+    assert batch(sql="amount > 5 -- large").filter == Filter(sql="amount > 5 -- large")
+
+
+@pytest.mark.parametrize(
+    ("given", "position", "said"),
+    [
+        ({"tags": "paid || || open"}, 8, "\n          ^ Write a tag on each side"),
+        ({"sql": "amount > 100 AND zone LIKE 'eu%'"}, 22, "There is no LIKE"),
+        ({"sql": " "}, 0, "it is empty"),
+    ],
+)
+def test_a_filter_that_does_not_parse_is_refused_and_pointed_at(
+    given: dict[str, str], position: int, said: str
+) -> None:
+    with pytest.raises(InvalidFilter, match=f"position {position}: ") as caught:
+        stream(**given)
+    assert said in str(caught.value)
+    assert caught.value.facts["option"] in given
 
 
 @pytest.mark.parametrize(
@@ -210,7 +235,8 @@ def test_a_sink_says_what_is_wrong(given: dict[str, str], said: str) -> None:
         (Use.STREAM_READ, "kafka.group.id", "Kafka's clients are not used here"),
         (Use.STREAM_READ, "includeHeaders", '.option("includeProperties", "true")'),
         (Use.STREAM_READ, "groupIdPrefix", '.option("groupId"'),
-        (Use.STREAM_READ, "tags", "there is no such option"),
+        (Use.STREAM_READ, "filter", "there is no such option"),
+        (Use.STREAM_WRITE, "tags", "it belongs to spark.read and spark.readStream"),
     ],
 )
 def test_an_unknown_option_is_answered_with_the_nearest_known(use: Use, key: str, said: str) -> None:
