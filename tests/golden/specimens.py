@@ -27,7 +27,7 @@ from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import from_messages
-from rocketq.protocol.slices import filtered_body
+from rocketq.protocol.slices import SOURCE, filtered_body
 from rocketq_broker.store.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
 from tests.testbed.driver import answer, config
@@ -81,6 +81,8 @@ KEYS: Final = (
 
 ERRORS: Final = (
     errors.TopicNotFound("orders", "broker-a"),
+#: Log offset, store time and count of the frames that the filtered messages were taken from.
+FILTERED_SOURCES: Final = ((0, 9, 2), (640, 11, 1))
     errors.QueueNotFound("orders", 9, 4),
     errors.OffsetOutOfRange("orders", "broker-a", 1, 5, 10, 20),
     errors.SystemBusy("256 MiB wait for the disk", 250),
@@ -100,8 +102,9 @@ def batch() -> pa.RecordBatch:
 
 def body_of(name: str) -> bytes:
     if name == "filtered":
-        return filtered_body(batch(), np.array(FILTERED_OFFSETS, dtype=np.int64))
-    if name.startswith("messages"):
+        offsets = np.array(FILTERED_OFFSETS, dtype=np.int64)
+        return filtered_body(batch(), offsets, np.array(list(FILTERED_SOURCES), dtype=SOURCE))
+    if name.startswith(("messages", "staged")):
         return bytes(encapsulate(batch(), "zstd" if name.endswith("zstd") else None))
     return json.dumps({"specimen": name}).encode()
 

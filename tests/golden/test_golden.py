@@ -47,10 +47,12 @@ def test_the_messages_in_a_golden_frame_are_those_it_was_made_of(name: str) -> N
     assert open_batch(frame) == specimens.batch()
 
 
-def test_the_messages_in_a_golden_filtered_frame_keep_their_offsets() -> None:
-    [piece] = open_frames((FILES / "filtered.frame").read_bytes(), 0)
-    assert piece.batch == specimens.batch()
-    assert tuple(piece.offsets().tolist()) == specimens.FILTERED_OFFSETS
+def test_the_messages_in_a_golden_filtered_frame_keep_their_offsets_and_times() -> None:
+    pieces = open_frames((FILES / "filtered.frame").read_bytes(), 0)
+    assert pa.concat_batches([piece.batch for piece in pieces]) == specimens.batch()
+    assert tuple(offset for piece in pieces for offset in piece.offsets()) == specimens.FILTERED_OFFSETS
+    told = tuple((each.header.log_offset, each.header.stored_at_us, each.header.count) for each in pieces)
+    assert told == specimens.FILTERED_SOURCES
 
 
 @pytest.mark.parametrize("name", ["state", "change", "lost"])

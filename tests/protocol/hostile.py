@@ -39,7 +39,7 @@ from rocketq.protocol.ipc import encapsulate, read_batch, read_stream, write_str
 from rocketq.protocol.model import Message
 from rocketq.protocol.route import BrokerData, QueueData, TopicRoute
 from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
-from rocketq.protocol.slices import filtered_body, open_frames
+from rocketq.protocol.slices import SOURCE, filtered_body, open_frames
 
 #: Far below what the damaged sizes ask for, above what Arrow and numpy reserve.
 ADDRESS_SPACE: Final = 6 * 1024**3
@@ -91,7 +91,8 @@ def frames(rng: random.Random) -> list[bytes]:
             batch = batch_of(rng, rows)
             made.append(_frame(FrameKind.MESSAGES, encapsulate(batch, codec), rows, 1000))
     offsets = np.array([7, 9, 50], dtype=np.int64)
-    made.append(_frame(FrameKind.FILTERED, filtered_body(batch_of(rng, 3), offsets), 3, 7))
+    sources = np.array([(4096, 1, 2), (8192, 2, 1)], dtype=SOURCE)
+    made.append(_frame(FrameKind.FILTERED, filtered_body(batch_of(rng, 3), offsets, sources), 3, 7))
     return made
 
 

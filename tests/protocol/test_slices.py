@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import from_messages
-from rocketq.protocol.slices import filtered_body, iter_frames, open_frames
+from rocketq.protocol.slices import SOURCE, filtered_body, iter_frames, open_frames
 from tests.protocol.strategies import CODECS, batches, messages_frame
 
 
@@ -99,44 +101,58 @@ def test_frames_before_a_corrupt_one_can_still_be_taken_one_by_one() -> None:
 
 
 @st.composite
-def filtered(draw: st.DrawFn) -> tuple[bytes, dict[int, object]]:
-    """One filtered frame, and its bodies by offset."""
+def filtered(draw: st.DrawFn) -> tuple[bytes, dict[int, tuple[object, ...]]]:
+    """One filtered frame; by offset each message's body, and the place and time of its source."""
     batch = draw(batches(max_size=8))
     at = draw(
         st.lists(st.integers(0, 2**62), min_size=batch.num_rows, max_size=batch.num_rows, unique=True).map(
             sorted
         )
     )
-    return filtered_frame(batch, at), dict(zip(at, batch.column("body").to_pylist(), strict=True))
+    starts = sorted({0, *draw(st.sets(st.integers(0, batch.num_rows - 1)))})
+    sources = [(64 * start, 1000 + start, end - start) for start, end in pairwise([*starts, batch.num_rows])]
+    placed = [source[:2] for source in sources for _ in range(source[2])]
+    rows = zip(batch.column("body").to_pylist(), placed, strict=True)
+    return filtered_frame(batch, at, sources=sources), dict(zip(at, rows, strict=True))
 
 
-def filtered_frame(batch: pa.RecordBatch, offsets: list[int], first: int | None = None) -> bytes:
+def filtered_frame(
+    batch: pa.RecordBatch,
+    offsets: list[int],
+    first: int | None = None,
+    sources: list[tuple[int, int, int]] | None = None,
+) -> bytes:
+    sources = [(0, 1000, batch.num_rows)] if sources is None else sources
     parts = encode(
         kind=FrameKind.FILTERED,
         topic=b"orders",
-        body=filtered_body(batch, np.array(offsets, dtype=np.int64)),
+        body=filtered_body(batch, np.array(offsets, dtype=np.int64), np.array(sources, dtype=SOURCE)),
         queue_offset=offsets[0] if first is None else first,
         count=batch.num_rows,
         log_offset=0,
-        stored_at_us=0,
+        stored_at_us=1000,
         durable_end=0,
     )
     return b"".join(bytes(part) for part in parts)
 
 
 @given(filtered(), st.data())
-def test_a_filtered_frame_is_cut_by_the_offset_of_each_message(
-    made: tuple[bytes, dict[int, object]], data: st.DataObject
+def test_a_filtered_frame_is_cut_by_offset_and_each_message_keeps_the_place_and_time_of_its_source(
+    made: tuple[bytes, dict[int, tuple[object, ...]]], data: st.DataObject
 ) -> None:
-    frame, bodies = made
-    near = st.sampled_from(sorted({max(0, at + step) for at in bodies for step in (-1, 0, 1)}))
+    frame, messages = made
+    near = st.sampled_from(sorted({max(0, at + step) for at in messages for step in (-1, 0, 1)}))
     begin, end = data.draw(near), data.draw(st.none() | near)
-    got: dict[int, object] = {}
+    got: dict[int, tuple[object, ...]] = {}
     for piece in open_frames(frame, begin, end):
         assert piece.offset == piece.offsets()[0]
         assert piece.next_offset == piece.offsets()[-1] + 1
-        got |= dict(zip(piece.offsets().tolist(), piece.batch.column("body").to_pylist(), strict=True))
-    assert got == {at: body for at, body in bodies.items() if begin <= at and (end is None or at < end)}
+        source = piece.header.log_offset, piece.header.stored_at_us
+        for offset, body in zip(
+            piece.offsets().tolist(), piece.batch.column("body").to_pylist(), strict=True
+        ):
+            got[offset] = (body, source)
+    assert got == {at: row for at, row in messages.items() if begin <= at and (end is None or at < end)}
 
 
 @pytest.mark.parametrize(
@@ -146,3 +162,15 @@ def test_a_filtered_frame_is_cut_by_the_offset_of_each_message(
 def test_filtered_offsets_that_do_not_ascend_are_corrupt(offsets: list[int], first: int) -> None:
     with pytest.raises(CorruptFrame, match="ascend"):
         open_frames(filtered_frame(one(count=2), offsets, first), 0)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [], [(0, 0, 1)], [(0, 0, 3)], [(0, 0, 2), (8, 0, 0)], [(0, 0, -1), (8, 0, 3)], [(0, 0, 1)] * 3,
+        [(0, 0, 1), (0, 0, 1)], [(8, 0, 2)], [(0, 0, 1), (-8, 0, 1)], [(0, 0, 2**63 - 1), (8, 0, 3)],
+    ],
+)  # fmt: skip
+def test_sources_that_are_not_those_of_the_messages_are_corrupt(sources: list[tuple[int, int, int]]) -> None:
+    with pytest.raises(CorruptFrame, match="sources"):
+        open_frames(filtered_frame(one(count=2), [5, 6], sources=sources), 0)

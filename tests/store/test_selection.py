@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from rocketq.clock import ManualClock
+from rocketq.errors import CorruptFrame
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.model import Message, PullStatus
 from rocketq.protocol.slices import open_frames
@@ -85,6 +92,63 @@ def test_a_pull_that_finds_nothing_advances_and_says_so(tmp_path: Path) -> None:
         send_tagged(driver, 3, 50)
         result = driver.store.pull("t", 0, 0, max_bytes=4096, chosen=OnlyTag("absent"))
         assert (result.status, result.next_offset, result.chunks) == (PullStatus.NO_MATCHED_MSG, 150, [])
+
+
+def test_messages_of_many_frames_come_in_one_and_keep_their_place_and_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with opened(config(tmp_path, merge_bytes=0), clock=clock) as driver:
+        driver.create("t", queues=1)
+        for number in range(40):
+            clock.advance(1_000)
+            driver.send(
+                "t", 0, [Message(b"%d" % number, tag="even" if row % 2 else "odd") for row in range(5)]
+            )
+        pull = partial(driver.store.pull, "t", 0, 3, max_bytes=1 << 20)
+        stored = {
+            offset: (piece.header.log_offset, piece.header.stored_at_us)
+            for piece in open_frames(b"".join(pull().chunks), 3)
+            for offset in piece.offsets().tolist()
+        }
+        answer = pull(chosen=OnlyTag("even"))
+    assert len(answer.chunks) == 1
+    found = {
+        offset: (piece.header.log_offset, piece.header.stored_at_us)
+        for piece in open_frames(answer.chunks[0], 3)
+        for offset in piece.offsets().tolist()
+    }
+    assert len({place for place, _ in found.values()}) == 40
+    assert found == {offset: stored[offset] for offset in range(3, 200) if offset % 5 % 2}
+
+
+@pytest.mark.parametrize("rows", [7, 300])
+def test_a_flipped_bit_is_never_served_through_a_filter(tmp_path: Path, rows: int) -> None:
+    rng = random.Random(rows)
+    with opened(config(tmp_path, merge_bytes=0)) as driver:
+        driver.create("t", queues=1)
+        wanted = send_tagged(driver, 6, rows)
+        # Each frame has a candidate, so each is read.
+        end = driver.store.statistics().log_end
+        first = end - sum(map(len, driver.store.pull("t", 0, 0, max_bytes=1 << 20).chunks))
+        caught = 0
+        for _ in range(150):
+            at, bit = rng.randrange(first, end), 1 << rng.randrange(8)
+            with flipped(tmp_path / "commitlog" / f"{0:020d}", at, bit):
+                try:
+                    assert pull_through(driver, OnlyTag("t3")) == wanted
+                except CorruptFrame:
+                    caught += 1
+        assert caught == 150
+        assert pull_through(driver, OnlyTag("t3")) == wanted
+
+
+@contextmanager
+def flipped(path: Path, at: int, bit: int) -> Iterator[None]:
+    """A bit of a file, flipped for a while."""
+    with path.open("r+b", buffering=0) as file:
+        [sound] = os.pread(file.fileno(), 1, at)
+        os.pwrite(file.fileno(), bytes([sound ^ bit]), at)
+        yield
+        os.pwrite(file.fileno(), bytes([sound]), at)
 
 
 def test_one_pull_looks_at_a_bounded_number_of_messages(

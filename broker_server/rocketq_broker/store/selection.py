@@ -5,23 +5,32 @@ which messages can match, and frames without any are passed over unread; the
 filter's exact test runs on the candidates only, so a hash collision is never
 delivered. A filter without hashes tests whole batches.
 
-What matches of a frame becomes a *filtered* frame: the same header but for size,
-count and kind, and a body that begins with the messages' offsets, which are no
-longer consecutive. One request scans a bounded amount and says
-where it stopped, so a rare match costs many small answers, never one endless one.
+Of a frame with a candidate every byte is read and its checksum holds before any of
+it is used: what is delivered gets a checksum of its own here, so nobody after us
+could see the damage. Its batch is not validated a second time, as it was when it
+was stored.
+
+The candidates of many frames are gathered and then tested, and become one *filtered*
+frame that tells of each where it came from (`rocketq.protocol.slices`). One request
+scans a bounded amount and says where it stopped, so a rare match costs many small
+answers, never one endless one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketq.protocol.frame import Frame, FrameKind, encode, verify
-from rocketq.protocol.slices import filtered_body, open_batch
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, encode, verify
+from rocketq.protocol.ipc import read_stored
+from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID
+from rocketq.protocol.slices import SOURCE, filtered_body
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue, Units
 from rocketq_broker.store.reader import Place, check_extent, refuse
@@ -29,6 +38,8 @@ from rocketq_broker.store.reader import Place, check_extent, refuse
 #: What one filtered pull looks at, in messages and in bytes of frames read.
 SCAN_MESSAGES_MAX: Final = 1 << 18
 SCAN_BYTES_MAX: Final = 32 << 20
+#: A filtered frame is made when its candidates have this many bytes; one frame's may have more.
+GATHERED_BYTES_MAX: Final = 4 << 20
 _RUN_UNITS: Final = 1 << 15
 
 
@@ -51,7 +62,6 @@ class Selected:
 
     chunks: list[bytes]
     next_offset: int
-    scanned: int
 
 
 def select(
@@ -65,84 +75,207 @@ def select(
     max_messages: int | None,
 ) -> Selected:
     """Scan [offset, end) for matches until a limit is reached; always advances."""
-    wanted = end - offset if max_messages is None else max_messages
-    chunks: list[bytes] = []
-    answered = read = found = 0
+    scan = _Scan(log, queue, topic, chosen, max_bytes, end - offset if max_messages is None else max_messages)
     at = offset
     stop = min(end, offset + SCAN_MESSAGES_MAX)
-    while at < stop and answered < max_bytes and read < SCAN_BYTES_MAX and found < wanted:
+    while at < stop and not scan.is_done:
         units = queue.read(at, min(_RUN_UNITS, stop - at))
-        candidates = _candidates(units, chosen)
-        places = units["log_offset"]
+        at = scan.run(units, at)
+    scan.finish()
+    return Selected(scan.chunks, scan.next_offset if scan.found >= scan.wanted else at)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Messages of frames in a row; `counts` tells how many are from the frame of each header."""
+
+    headers: list[FrameHeader] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    offsets: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(
+        self, header: FrameHeader, offsets: npt.NDArray[np.int64], batch: pa.RecordBatch, size: int
+    ) -> None:
+        if self.headers and self.headers[-1].log_offset == header.log_offset:
+            self.counts[-1] += offsets.size
+        else:
+            self.headers.append(header)
+            self.counts.append(offsets.size)
+        self.offsets.append(offsets)
+        self.batches.append(batch)
+        self.rows += offsets.size
+        self.bytes += size
+
+
+class _Scan:
+    """One filtered pull: what it gathered, what it answers, and when it has enough."""
+
+    def __init__(
+        self, log: CommitLog, queue: ConsumeQueue, topic: str, chosen: MessageFilter, max_bytes: int,
+        wanted: int,
+    ) -> None:  # fmt: skip
+        self._log = log
+        self._queue = queue
+        self._topic = topic
+        self._chosen = chosen
+        # Candidates, told by their tags' hashes, are tested when they are gathered. Of whole batches few
+        # messages may match, so those are tested at once.
+        self._by_hash = chosen.hashes is not None
+        self._bytes_max = max_bytes
+        self._bytes = self._read = 0
+        self._gathered = _Gathered()
+        # The frame read last: where a run of units ends within it, the next run goes on in it.
+        self._last: tuple[Frame, pa.RecordBatch] | None = None
+        self.wanted = wanted
+        self.found = 0
+        self.next_offset = 0
+        self.chunks: list[bytes] = []
+
+    @property
+    def is_done(self) -> bool:
+        return self._bytes >= self._bytes_max or self._read >= SCAN_BYTES_MAX or self.found >= self.wanted
+
+    def run(self, units: Units, at: int) -> int:
+        """Look at the messages of `units`, the first at `at`; return the offset up to which it did."""
+        rows = _candidates(units, self._chosen)
+        places = units["log_offset"][rows]
         edges = np.flatnonzero(places[1:] != places[:-1]) + 1
-        starts = [0, *edges.tolist()]
-        ends = [*edges.tolist(), len(units)]
-        for first, last in zip(starts, ends, strict=True):
-            rows = np.flatnonzero(candidates[first:last])
-            if rows.size:
-                place = Place(int(places[first]), int(units["size"][first]), at + first)
-                frame = _frame(log, queue, topic, place, at + last)
-                read += place.size
-                chunk, offsets = _filtered(frame, at + first, rows, chosen, wanted - found)
-                if offsets.size:
-                    chunks.append(chunk)
-                    answered += len(chunk)
-                    found += offsets.size
-                    if found >= wanted:
-                        return Selected(chunks, int(offsets[-1]) + 1, at + last - offset)
-            # A frame cut by the end of this run of units is taken up again in the next.
-            if answered >= max_bytes or read >= SCAN_BYTES_MAX:
-                return Selected(chunks, at + last, at + last - offset)
-        at += len(units)
-    return Selected(chunks, at, at - offset)
+        bounds = [0, *edges.tolist(), rows.size] if rows.size else []
+        for first, last in pairwise(bounds):
+            row = int(rows[first])
+            place = Place(int(places[first]), int(units["size"][row]), at + row)
+            header = self._take(place, at + rows[first:last])
+            if self.is_done:
+                return min(header.next_queue_offset, at + len(units))
+        return at + len(units)
+
+    def _take(self, place: Place, offsets: npt.NDArray[np.int64]) -> FrameHeader:
+        """Gather the candidates of one frame; make a filtered frame when it is time."""
+        frame, batch = self._frame(place, int(offsets[-1]) + 1)
+        header = frame.header
+        some = batch if offsets.size == batch.num_rows else _taken(batch, offsets - header.queue_offset)
+        if not self._by_hash:
+            keep = np.flatnonzero(self._chosen.mask(some))
+            if not keep.size:
+                return header
+            some, offsets = _taken(some, keep), offsets[keep]
+        size = some.nbytes
+        if self._gathered.bytes + size > GATHERED_BYTES_MAX:
+            self.finish()
+        gathered = self._gathered
+        gathered.add(header, offsets, some, size)
+        if gathered.rows >= self.wanted - self.found or self._bytes + gathered.bytes >= self._bytes_max:
+            self.finish()
+        return header
+
+    def _frame(self, place: Place, end: int) -> tuple[Frame, pa.RecordBatch]:
+        """Read and verify the frame that holds [place.offset, end); raise CorruptFrame or CorruptQueue."""
+        if self._last is None or self._last[0].header.log_offset != place.log_offset:
+            # Its memory can then be that of the next one.
+            self._last = None
+            check_extent(self._log, self._queue, place)
+            frame = verify(pa.py_buffer(self._log.read(place.log_offset, place.size)))
+            self._read += place.size
+            self._last = frame, _opened(frame)
+        frame, batch = self._last
+        header = frame.header
+        holds = header.queue_offset <= place.offset and end <= header.next_queue_offset
+        found = header.size, header.log_offset, header.queue, frame.topic
+        if not holds or found != (place.size, place.log_offset, self._queue.id, self._topic):
+            refuse(self._log, self._queue, place)
+        return frame, batch
+
+    def finish(self) -> None:
+        """Make a filtered frame of what was gathered and matches."""
+        gathered, self._gathered = self._gathered, _Gathered()
+        if not gathered.rows:
+            return
+        batch = gathered.batches[0] if len(gathered.batches) == 1 else pa.concat_batches(gathered.batches)
+        offsets = np.concatenate(gathered.offsets)
+        keep = np.flatnonzero(self._chosen.mask(batch)) if self._by_hash else np.arange(offsets.size)
+        keep = keep[: self.wanted - self.found]
+        if not keep.size:
+            return
+        if keep.size < offsets.size:
+            # A hash collided, or more were found than are wanted.
+            batch, offsets = _taken(batch, keep), offsets[keep]
+        chunk = _filtered(self._topic, gathered, keep, offsets, batch)
+        self.chunks.append(chunk)
+        self._bytes += len(chunk)
+        self.found += keep.size
+        self.next_offset = int(offsets[-1]) + 1
 
 
-def _frame(log: CommitLog, queue: ConsumeQueue, topic: str, place: Place, end: int) -> Frame:
-    """Read and verify the frame that holds [place.offset, end); raise CorruptFrame or CorruptQueue."""
-    check_extent(log, queue, place)
-    frame = verify(pa.py_buffer(log.read(place.log_offset, place.size)))
-    header = frame.header
-    holds = header.queue_offset <= place.offset and end <= header.next_queue_offset
-    if not holds or (header.log_offset, header.queue, frame.topic) != (place.log_offset, queue.id, topic):
-        refuse(log, queue, place)
-    return frame
-
-
-def _candidates(units: Units, chosen: MessageFilter) -> npt.NDArray[np.bool_]:
-    present: npt.NDArray[np.bool_] = units["size"] > 0
+def _candidates(units: Units, chosen: MessageFilter) -> npt.NDArray[np.int64]:
+    """Return which messages can match, by their units alone."""
     hashes = chosen.hashes
     if hashes is None:
-        return present
+        return np.flatnonzero(units["size"])
     if hashes.size == 1:
-        present &= units["tag_hash"] == hashes[0]
+        rows = np.flatnonzero(units["tag_hash"] == hashes[0])
     else:
-        present &= np.isin(units["tag_hash"], hashes)
-    return present
+        rows = np.flatnonzero(np.isin(units["tag_hash"], hashes))
+    # What salvage found nothing of has size 0.
+    return rows[units["size"][rows] > 0]
+
+
+def _opened(frame: Frame) -> pa.RecordBatch:
+    """Open the batch of a frame whose checksum holds; raise CorruptFrame."""
+    header = frame.header
+    if header.kind != FrameKind.MESSAGES or header.schema_id != MESSAGE_SCHEMA_ID:
+        raise CorruptFrame(
+            header.log_offset, f"kind {header.kind}, schema {header.schema_id} is not message/1"
+        )
+    try:
+        batch = read_stored(frame.body)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptFrame(header.log_offset, str(error)) from error
+    if batch.num_rows != header.count:
+        raise CorruptFrame(
+            header.log_offset, f"the batch has {batch.num_rows} messages, the header says {header.count}"
+        )
+    return batch
+
+
+def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Return some rows; columns of nulls, as most are, cost nothing."""
+    indices = pa.array(rows)
+    columns = [
+        pa.nulls(rows.size, column.type) if column.null_count == batch.num_rows else column.take(indices)
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
 
 def _filtered(
-    frame: Frame, first_offset: int, rows: npt.NDArray[np.int64], chosen: MessageFilter, wanted: int
-) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Return the filtered frame of those `rows` (from `first_offset`) that match, and their offsets."""
-    header = frame.header
-    batch = open_batch(frame, header.log_offset)
-    rows = rows + (first_offset - header.queue_offset)
-    some = batch if rows.size == batch.num_rows else batch.take(pa.array(rows))
-    keep = np.flatnonzero(chosen.mask(some))[:wanted]
-    if not keep.size:
-        return b"", rows[:0]
-    some = some if keep.size == some.num_rows else some.take(pa.array(keep))
-    offsets = header.queue_offset + rows[keep]
+    topic: str,
+    gathered: _Gathered,
+    keep: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    batch: pa.RecordBatch,
+) -> bytes:
+    """Return the filtered frame of the messages `keep` of those gathered, with their offsets and rows."""
+    counts = np.diff(np.searchsorted(keep, np.cumsum(gathered.counts)), prepend=0)
+    used = np.flatnonzero(counts)
+    sources = np.empty(used.size, dtype=SOURCE)
+    headers = [gathered.headers[index] for index in used.tolist()]
+    sources["log_offset"] = [header.log_offset for header in headers]
+    sources["stored_at_us"] = [header.stored_at_us for header in headers]
+    sources["count"] = counts[used]
+    first = headers[0]
     parts = encode(
         kind=FrameKind.FILTERED,
-        topic=frame.topic.encode(),
-        body=filtered_body(some, offsets),
-        queue=header.queue,
+        topic=topic.encode(),
+        body=filtered_body(batch, offsets, sources),
+        queue=first.queue,
         queue_offset=int(offsets[0]),
         count=int(keep.size),
-        log_offset=header.log_offset,
-        stored_at_us=header.stored_at_us,
-        durable_end=header.durable_end,
-        epoch=header.epoch,
+        log_offset=first.log_offset,
+        stored_at_us=first.stored_at_us,
+        durable_end=first.durable_end,
+        epoch=first.epoch,
     )
-    return b"".join(parts), offsets
+    return b"".join(parts)

@@ -4,15 +4,24 @@ Frames are stored and sent whole, so the first and last of an answer may reach
 past the asked range [begin, end). Here each frame is verified, its batch opened
 without copying, and the two outer ones are cut.
 
-A pull through a filter answers with filtered frames instead. Their messages are
-not consecutive, so the body begins with the offset of each, as a little-endian
-u64, and the batch follows.
+A pull through a filter answers with filtered frames instead. One gathers what
+matched in any number of frames of a queue, so that a message in a hundred does not
+cost what a frame costs. Its body is, in little-endian integers of 8 bytes,
+
+    number of sources
+    for each source    log offset, store time and count of messages taken
+    for each message   queue offset
+    the batch
+
+A reader sees none of this: each source comes out as a slice of its own, with the
+place and the store time of the frame the messages lie in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +32,18 @@ from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, scan
 from rocketq.protocol.ipc import encapsulate, read_batch
 from rocketq.protocol.schema import MESSAGE_SCHEMA_ID
 
+#: Of a filtered frame: a stored frame that some of its messages were taken from.
+SOURCE: Final = np.dtype([("log_offset", "<i8"), ("stored_at_us", "<i8"), ("count", "<i8")])
+_COUNT_BYTES: Final = 8
+
 
 @dataclass(frozen=True, slots=True)
 class FrameSlice:
     """Messages of one frame, in order, the first at `offset`; never empty.
 
     They are consecutive unless the frame was filtered, when `filtered_offsets`
-    has the offset of each.
+    has the offset of each; `header` then has the place and time of the frame they
+    were taken from, and a share of the filtered frame's size.
     """
 
     header: FrameHeader
@@ -82,9 +96,7 @@ def iter_frames(
             )
         previous = header
         if header.kind == FrameKind.FILTERED:
-            piece = _open_filtered(frame, at, begin, end)
-            if piece is not None:
-                yield piece
+            yield from _open_filtered(frame, at, begin, end)
             at += header.size
             continue
         first = max(begin, header.queue_offset)
@@ -97,29 +109,66 @@ def iter_frames(
         at += header.size
 
 
-def filtered_body(batch: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> bytes:
-    """Return the body of a filtered frame; `offsets` ascend, one for each message of `batch`."""
-    return b"".join([offsets.astype("<u8").tobytes(), encapsulate(batch)])
+def filtered_body(
+    batch: pa.RecordBatch, offsets: npt.NDArray[np.int64], sources: npt.NDArray[np.void]
+) -> bytes:
+    """Return the body of a filtered frame.
+
+    `offsets` ascend, one for each message of `batch`; `sources` (SOURCE) are in the order of the
+    messages, and their counts add up to all of them.
+    """
+    count = sources.size.to_bytes(_COUNT_BYTES, "little")
+    return b"".join([count, sources.tobytes(), offsets.astype("<i8").tobytes(), encapsulate(batch)])
 
 
-def _open_filtered(frame: Frame, at: int, begin: int, end: int | None) -> FrameSlice | None:
+def _open_filtered(frame: Frame, at: int, begin: int, end: int | None) -> Iterator[FrameSlice]:
+    """Yield a slice for each source of a filtered frame, cut to [begin, end)."""
     header = frame.header
-    prefix = 8 * header.count
-    if header.schema_id != MESSAGE_SCHEMA_ID or not 0 < prefix < frame.body.size:
-        raise CorruptFrame(at, f"{header.count} filtered messages do not fit {frame.body.size} bytes")
-    offsets = np.frombuffer(frame.body, dtype="<i8", count=header.count)
+    sources, offsets, batch = _filtered_parts(frame, at)
+    lasts = np.cumsum(sources["count"])
+    bounds = [begin, int(offsets[-1]) + 1 if end is None else end]
+    wanted_first, wanted_last = np.searchsorted(offsets, bounds).tolist()
+    share = header.size // sources.size
+    for source, source_last in zip(sources.tolist(), lasts.tolist(), strict=True):
+        log_offset, stored_at_us, count = source
+        first, last = max(wanted_first, source_last - count), min(wanted_last, source_last)
+        if first >= last:
+            continue
+        kept = offsets[first:last]
+        own = replace(
+            header, size=share, queue_offset=int(offsets[source_last - count]), log_offset=log_offset,
+            stored_at_us=stored_at_us, count=count,
+        )  # fmt: skip
+        yield FrameSlice(own, int(kept[0]), batch.slice(first, last - first), kept)
+
+
+def _filtered_parts(
+    frame: Frame, at: int
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], pa.RecordBatch]:
+    """Take a filtered frame's body apart: its sources, offsets and messages; raise CorruptFrame."""
+    header, body = frame.header, frame.body
+    number = int.from_bytes(body.slice(0, _COUNT_BYTES).to_pybytes(), "little")
+    offsets_start = _COUNT_BYTES + SOURCE.itemsize * number
+    prefix = offsets_start + 8 * header.count
+    if header.schema_id != MESSAGE_SCHEMA_ID or not 0 < number <= header.count or prefix >= body.size:
+        raise CorruptFrame(
+            at, f"{header.count} messages of {number} sources do not fit {body.size} filtered bytes"
+        )
+    sources = np.frombuffer(body, dtype=SOURCE, count=number, offset=_COUNT_BYTES)
+    offsets = np.frombuffer(body, dtype="<i8", count=header.count, offset=offsets_start)
     if (
         offsets[0] != header.queue_offset
         or (offsets[1:] <= offsets[:-1]).any()
         or offsets[-1] == np.iinfo(np.int64).max
     ):
         raise CorruptFrame(at, "the offsets of the filtered messages do not ascend")
-    batch = _checked_batch(frame.body.slice(prefix), header.count, at)
-    first, last = np.searchsorted(offsets, [begin, offsets[-1] + 1 if end is None else end]).tolist()
-    if first >= last:
-        return None
-    kept = offsets[first:last].astype(np.int64, copy=False)
-    return FrameSlice(header, int(kept[0]), batch.slice(first, last - first), kept)
+    counts, places = sources["count"], sources["log_offset"]
+    # Each count is bounded before they are added up, so that the sum cannot wrap around.
+    if (counts < 1).any() or (counts > header.count).any() or counts.sum() != header.count:
+        raise CorruptFrame(at, f"the sources do not add up to {header.count} messages")
+    if places[0] != header.log_offset or (places[1:] <= places[:-1]).any():
+        raise CorruptFrame(at, "the log offsets of the sources do not ascend")
+    return sources, offsets, _checked_batch(body.slice(prefix), header.count, at)
 
 
 def open_batch(frame: Frame, at: int = 0) -> pa.RecordBatch:
