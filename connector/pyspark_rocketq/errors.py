@@ -4,6 +4,7 @@ ClientError
 ├── InvalidConfiguration
 │   ├── UnknownOption      UNKNOWN_OPTION     (an option this connector does not have)
 │   └── SchemaMismatch     SCHEMA_MISMATCH    (a DataFrame's or a user schema's column)
+├── BatchUnknown           BATCH_UNKNOWN      (Spark does not say which micro-batch a task is of)
 ├── DataLost               DATA_LOST          (messages a query still needed are gone)
 └── CheckpointUnreadable   CHECKPOINT_UNREADABLE
 """
@@ -27,6 +28,20 @@ class SchemaMismatch(ClientError):
 
     def __init__(self, column: str, why: str, hint: str = "") -> None:
         super().__init__(f"Column {column!r} {why}.", hint=hint, facts={"column": column, "why": why})
+
+
+class BatchUnknown(ClientError):
+    """A task that should write exactly once was not told its query, batch and run; nothing was sent."""
+
+    code = "BATCH_UNKNOWN"
+    status = 500
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark did not tell this task which micro-batch of which query it works for, so what it "
+            "writes could not be told from a repetition.",
+            hint="Set delivery=at-least-once, or write in foreachBatch with txnAppId and txnVersion.",
+        )
 
 
 class DataLost(ClientError):

@@ -63,8 +63,11 @@ OPTIONS: Final = tuple(
             "commitGroupOffsets", "longPollMs",
         ],
         Use.WRITE: [
-            "topic", "queueSelection", "compression", "delivery", "sendTimeoutMs", "maxRequestBytes",
+            "topic", "queueSelection", "compression", "delivery", "sendTimeoutMs", "commitTimeoutMs",
+            "maxRequestBytes",
         ],
+        Use.BATCH_WRITE: ["txnAppId", "txnVersion"],
+        Use.STREAM_WRITE: ["sinkId"],
     }.items()
     for name in names
 )  # fmt: skip

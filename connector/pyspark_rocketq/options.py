@@ -105,9 +105,18 @@ class QueueSelection(StrEnum):
 
 
 class Delivery(StrEnum):
-    """What the sink promises; an exactly-once member is all that its coming needs here."""
+    """What the sink promises about a micro-batch, or about a batch write."""
 
+    EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Which write of an application this is; of each version one write counts."""
+
+    app: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,10 @@ class SinkOptions:
     selection: QueueSelection
     compression: str | None
     delivery: Delivery
+    sink: str | None
+    transaction: Transaction | None
     send_timeout_ms: int
+    commit_timeout_ms: int
     max_request_bytes: int
 
 
@@ -164,6 +176,7 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
             "topic", topic, "not a legal topic name", hint="Use the characters A-Z a-z 0-9 _ - % |."
         )
     compression = given.choice("compression", ("none", "lz4", "zstd"), "none")
+    delivery = _delivery(given, use)
     return SinkOptions(
         nameservers=given.nameservers(),
         topic=topic,
@@ -171,8 +184,11 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
             given.choice("queueSelection", tuple(QueueSelection), QueueSelection.ROUND_ROBIN)
         ),
         compression=None if compression == "none" else compression,
-        delivery=Delivery(given.choice("delivery", tuple(Delivery), Delivery.AT_LEAST_ONCE)),
+        delivery=delivery,
+        sink=_sink_name(given, "sinkId"),
+        transaction=_transaction(given),
         send_timeout_ms=given.integer_or("sendTimeoutMs", 30_000, lowest=1),
+        commit_timeout_ms=given.integer_or("commitTimeoutMs", 60_000, lowest=1),
         max_request_bytes=given.size_or("maxRequestBytes", 4 * 1024 * 1024, highest=REQUEST_BYTES_MAX),
     )
 
@@ -182,6 +198,48 @@ REQUEST_BYTES_MAX: Final = 12 * 1024 * 1024
 
 
 # --- the groups of options that depend on one another ---------------------------------
+
+
+def _delivery(given: Given, use: Use) -> Delivery:
+    """Return what was asked for: exactly-once without a word in streams and for a named transaction."""
+    unasked = Delivery.AT_LEAST_ONCE
+    if given.text("txnAppId") is not None or given.text("txnVersion") is not None:
+        unasked = Delivery.EXACTLY_ONCE
+    delivery = Delivery(given.choice("delivery", tuple(Delivery), unasked))
+    if delivery is Delivery.AT_LEAST_ONCE:
+        for name in ("sinkId", "txnAppId", "txnVersion", "commitTimeoutMs"):
+            if given.text(name) is not None:
+                raise InvalidConfiguration(
+                    name,
+                    given.text(name),
+                    "it is for delivery=exactly-once, and this is at-least-once",
+                    hint="Leave one of the two out.",
+                )
+    return delivery
+
+
+def _transaction(given: Given) -> Transaction | None:
+    app, version = _sink_name(given, "txnAppId"), given.integer("txnVersion", lowest=0)
+    if app is None and version is None:
+        return None
+    if app is None or version is None:
+        missing = "txnAppId" if app is None else "txnVersion"
+        raise InvalidConfiguration(
+            missing,
+            None,
+            "missing beside the other half of a transaction",
+            hint="txnAppId names who writes, txnVersion which write it is, as in Delta: give both.",
+        )
+    return Transaction(app, version)
+
+
+def _sink_name(given: Given, name: str) -> str | None:
+    text = given.text(name)
+    if text is not None and not is_legal_name(text):
+        raise InvalidConfiguration(
+            name, text, "not a legal sink name", hint="Use 1 to 127 of the characters A-Z a-z 0-9 _ - % |."
+        )
+    return text
 
 
 def _subscription(given: Given) -> Subscription:

@@ -71,8 +71,8 @@ class Coordinators:
         """Return the live masters, by name."""
         return [self._api(broker) for broker in self._topics.masters()]
 
-    def find(self, sink: str) -> SinkApi:
-        """Return the sink's coordinator, electing one if the sink is new.
+    def find(self, sink: str, *, elect: bool = False) -> SinkApi:
+        """Return the sink's coordinator; a new sink is given one with `elect`, else it is SinkNotFound.
 
         Raises CoordinatorConflict, CoordinatorUnknown, CoordinatorUnreachable, BrokerUnreachable.
         """
@@ -80,6 +80,8 @@ class Coordinators:
         claims, ignorant, silent = self._asked(sink, list(brokers.values()))
         coordinator = settled(sink, claims, ignorant, silent)
         if coordinator is None:
+            if not elect:
+                raise SinkNotFound(sink, ", ".join(sorted(ignorant)))
             return self._elect(sink, brokers)
         if coordinator not in brokers:
             raise CoordinatorUnreachable(sink, coordinator, "no NameServer knows where it is")

@@ -81,7 +81,7 @@ class Sink:
 
     def coordinator(self) -> str:
         """Return the name of the broker that decides, electing it if the sink is new."""
-        return self._until_answered(lambda api: api.broker, "Looking for the coordinator")
+        return self._until_answered(lambda api: api.broker, "Coordinator", elect=True)
 
     def begin(self, run: str, query: str = "") -> int | None:
         """Make `run` the sink's current one and return the last batch that is decided, None if none is.
@@ -157,15 +157,15 @@ class Sink:
 
     def describe(self) -> SinkDescription:
         """Return the sink as its coordinator knows it."""
-        return self._until_answered(lambda api: api.sink(self.name), "Describing the sink")
+        return self._until_answered(lambda api: api.sink(self.name), "Description")
 
     def delete(self) -> None:
         """Have every broker forget the sink, with what is staged; the coordinator first.
 
-        Raises SinkBusy while a decided batch is not published everywhere.
+        Raises SinkNotFound, and SinkBusy while a decided batch is not published everywhere.
         """
         with self._lock:
-            first = self._until_answered(lambda api: api, "Looking for the coordinator").broker
+            first = self._until_answered(lambda api: api, "Coordinator").broker
             brokers = sorted(self._coordinators.brokers(), key=lambda api: api.broker != first)
             for api in brokers:
                 try:
@@ -177,14 +177,15 @@ class Sink:
 
     # --- inside ------------------------------------------------------------------
 
-    def _until_answered(self, question: Callable[[SinkApi], T], what: str) -> T:
-        return persist(lambda: self._ask(question), f"{what} of sink {self.name}", self.timeout_ms)
+    def _until_answered(self, question: Callable[[SinkApi], T], what: str, *, elect: bool = False) -> T:
+        what = f"{what} of sink {self.name}"
+        return persist(lambda: self._ask(question, elect=elect), what, self.timeout_ms)
 
-    def _ask(self, question: Callable[[SinkApi], T]) -> T:
+    def _ask(self, question: Callable[[SinkApi], T], *, elect: bool = False) -> T:
         """Put a question to the coordinator, found first if it is not known or did not answer last time."""
         api = self._coordinator
         if api is None:
-            api = self._coordinator = self._coordinators.find(self.name)
+            api = self._coordinator = self._coordinators.find(self.name, elect=elect)
         try:
             return question(api)
         except BrokerUnreachable as error:

@@ -14,6 +14,7 @@ from pyspark_rocketq.options import (
     QueueSelection,
     Subscribed,
     SubscribedPattern,
+    Transaction,
     sink_options,
     source_options,
 )
@@ -205,7 +206,7 @@ def test_a_batch_says_what_is_wrong(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"delivery": "exactly-thrice"}, "Legal: at-least-once"),
+        ({"delivery": "exactly-thrice"}, "Legal: exactly-once, at-least-once"),
         ({"queueSelection": "sticky"}, "Legal: roundRobin, hash, random"),
         ({"compression": "gzip"}, "Legal: none, lz4, zstd"),
         ({"topic": "a/b"}, "not a legal topic name"),
@@ -216,6 +217,34 @@ def test_a_batch_says_what_is_wrong(given: dict[str, str], said: str) -> None:
 def test_a_sink_says_what_is_wrong(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         sink(**given)
+    assert said in str(caught.value)
+
+
+def test_a_named_transaction_is_written_exactly_once() -> None:
+    options = sink_options(SINK | {"txnAppId": "billing", "txnVersion": "7"}, Use.BATCH_WRITE)
+    assert (options.delivery, options.transaction) == (Delivery.EXACTLY_ONCE, Transaction("billing", 7))
+    assert sink_options(SINK, Use.BATCH_WRITE).delivery is Delivery.AT_LEAST_ONCE
+    assert sink(sinkId="copies", delivery="exactly-once").sink == "copies"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"txnAppId": "billing"}, "txnVersion=None: missing beside the other half"),
+        ({"txnVersion": "7"}, "txnAppId=None: missing beside the other half"),
+        ({"txnAppId": "a b", "txnVersion": "7"}, "not a legal sink name"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "at least 0"),
+        (
+            {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"},
+            "it is for delivery=exactly-once",
+        ),
+        ({"commitTimeoutMs": "5"}, "it is for delivery=exactly-once"),
+        ({"sinkId": "a"}, "it belongs to df.writeStream, not to df.write"),
+    ],
+)
+def test_a_transaction_says_what_is_wrong(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        sink_options(SINK | given, Use.BATCH_WRITE)
     assert said in str(caught.value)
 
 

@@ -18,7 +18,8 @@ from tests.spark.harness import Source, by_queue
 
 
 def write(source: Source, *batches: pa.RecordBatch, **options: str) -> SinkCommit:
-    given = {"nameservers": ",".join(source.nameservers), "topic": source.topic} | options
+    given = {"nameservers": ",".join(source.nameservers), "topic": source.topic}
+    given |= {"delivery": "at-least-once"} | options
     if given["topic"] == "":
         del given["topic"]
     writer = RocketqStreamWriter(sink_options(given, Use.STREAM_WRITE))

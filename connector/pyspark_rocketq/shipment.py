@@ -1,0 +1,138 @@
+"""What one task sends: rows gathered into requests, a few of these in flight, all acknowledged in the end.
+
+Rows of one destination are gathered into requests of `maxRequestBytes`, and a few requests are
+kept in flight, so that preparing the next and sending the last happen at the same time. Where
+order matters (queueSelection=hash, rows that name their queue) there is only one in flight.
+What a request is, a send or a staged send, is the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+
+from pyspark_rocketq.connections import connection_to
+from pyspark_rocketq.options import QueueSelection, SinkOptions
+from rocketq.config import ProducerConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_rocketq.outgoing import Destination
+    from rocketq.producer import Producer, SelectionName
+
+#: Requests in flight of one task, where order does not matter.
+IN_FLIGHT: Final = 3
+#: A task holds at most so many requests' worth of rows that are not full requests yet.
+GATHERED_REQUESTS: Final = 4
+#: Attempts end with sendTimeoutMs, not with their number.
+RETRIES: Final = 1_000
+
+SELECTIONS: Final[dict[QueueSelection, SelectionName]] = {
+    QueueSelection.ROUND_ROBIN: "round_robin",
+    QueueSelection.HASH: "hash",
+    QueueSelection.RANDOM: "random",
+}
+
+R = TypeVar("R")
+
+
+class Shipment(Generic[R]):
+    """Rows on their way; `send` makes one request and returns a result for each slice."""
+
+    def __init__(self, send: Callable[[Destination, pa.Table], list[R]], options: SinkOptions) -> None:
+        self._request, self._options = send, options
+        self._in_flight_max = 1 if options.selection is QueueSelection.HASH else IN_FLIGHT
+        self._gathered: dict[Destination, list[pa.RecordBatch]] = {}
+        self._gathered_bytes: dict[Destination, int] = {}
+        self._in_flight: set[Future[list[R]]] = set()
+        self._workers = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="rocketq-sink")
+        self._results: list[R] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take over the rows of a batch; blocks while enough is in flight. Raises what a send raised."""
+        from pyspark_rocketq.outgoing import addressed
+
+        for destination, messages in addressed(batch, self._options.topic):
+            self._gathered.setdefault(destination, []).append(messages)
+            held = self._gathered_bytes.get(destination, 0) + messages.nbytes
+            self._gathered_bytes[destination] = held
+            if held >= self._options.max_request_bytes:
+                self._ship(destination)
+        while sum(self._gathered_bytes.values()) > GATHERED_REQUESTS * self._options.max_request_bytes:
+            self._ship(max(self._gathered_bytes, key=lambda d: self._gathered_bytes[d]))
+
+    def finish(self) -> list[R]:
+        """Send what is left, wait for every acknowledgement, and return all results."""
+        for destination in list(self._gathered):
+            self._ship(destination)
+        self._settle(0)
+        return self._results
+
+    def close(self) -> None:
+        """Let nothing go on after the task: what has not begun is dropped, what is in flight ends."""
+        self._workers.shutdown(wait=True, cancel_futures=True)
+
+    def _ship(self, destination: Destination) -> None:
+        import pyarrow as pa
+
+        batches = self._gathered.pop(destination)
+        del self._gathered_bytes[destination]
+        table = pa.Table.from_batches(batches).combine_chunks()
+        allowed = 1 if destination.queue is not None else self._in_flight_max
+        self._settle(allowed - 1)
+        self._in_flight.add(self._workers.submit(self._request, destination, table))
+
+    def _settle(self, left: int) -> None:
+        """Wait until at most `left` requests are in flight; raise what one of them raised."""
+        while len(self._in_flight) > left:
+            done, _ = wait(self._in_flight, return_when=FIRST_COMPLETED)
+            self._in_flight -= done
+            for future in done:
+                self._results += future.result()
+
+
+def shipped(
+    send: Callable[[Destination, pa.Table], list[R]], options: SinkOptions, batches: Iterator[pa.RecordBatch]
+) -> list[R]:
+    """Send all rows of a task; return when the last is acknowledged."""
+    shipment = Shipment(send, options)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                shipment.add(batch)
+        return shipment.finish()
+    finally:
+        shipment.close()
+
+
+_producers: dict[tuple[int, tuple[str, ...], int, int, str | None], Producer] = {}
+_lock = threading.Lock()
+
+
+def producer_for(options: SinkOptions) -> Producer:
+    """Return this process's producer for these options: what it learned of slow brokers serves on."""
+    from rocketq.producer import Producer
+
+    key = (
+        os.getpid(),
+        options.nameservers,
+        options.send_timeout_ms,
+        options.max_request_bytes,
+        options.compression,
+    )
+    with _lock:
+        found = _producers.get(key)
+        if found is None:
+            connection = connection_to(options.nameservers)
+            config = ProducerConfig(
+                timeout_ms=options.send_timeout_ms,
+                retries=RETRIES,
+                compression=cast(Literal["lz4", "zstd"] | None, options.compression),
+                request_bytes=options.max_request_bytes,
+            )
+            found = _producers[key] = Producer(connection.transport, connection.routes, config=config)
+        return found
