@@ -35,7 +35,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rocketq.errors import (
@@ -226,6 +226,17 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._phase = _Phase.BODY
         self._receive_by = self._request_began + self.limits.request_ms / 1000
+
+    def on_body(self, body: bytes) -> None:
+        # As uvicorn's, but a piece that comes when none waits is kept as it is: copied into a
+        # bytearray and out again, each byte of a large body would be moved twice more.
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body = cycle.body + body if cycle.body else body  # type: ignore[assignment]
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
