@@ -57,7 +57,7 @@ OPTIONS: Final = tuple(
             "failOnDataLoss", "groupId", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
             "includeProperties",
         ],
-        Use.BATCH_READ: ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"],
+        Use.BATCH_READ: ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters"],
         Use.STREAM_READ: [
             "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
             "commitGroupOffsets", "longPollMs",

@@ -85,6 +85,7 @@ class SourceOptions:
     nameservers: tuple[str, ...]
     subscription: Subscription
     filter: Filter
+    push_filters: bool
     starting: Position
     ending: Position
     admission: Admission
@@ -151,6 +152,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         nameservers=given.nameservers(),
         subscription=_subscription(given),
         filter=_filter(given),
+        push_filters=given.boolean("pushFilters", False),
         starting=_starting(given, use, group),
         ending=_ending(given),
         admission=_admission(given),

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import queue as queues
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
 
 from pyspark_rocketq.connections import connection_to
-from pyspark_rocketq.density import Densities
+from pyspark_rocketq.density import Densities, Weigh
+from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.planning import QueueRange, split
 from pyspark_rocketq.positions import AtOffsets
 from pyspark_rocketq.pulls import RangePulls
-from pyspark_rocketq.resolution import look_up, resolve
+from pyspark_rocketq.pushdown import Narrowing, push
+from pyspark_rocketq.resolution import look_up, resolve, time_offsets
 from pyspark_rocketq.topology import Places, find_places, require_assigned, require_found, survey_all
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import MessageQueue
@@ -113,6 +116,7 @@ class RocketqReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._ranges = RangeReader(options, schema)
+        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         """Fix where the batch begins and ends, and cut it into partitions. Runs on the driver, once."""
@@ -138,12 +142,45 @@ class RocketqReader(DataSourceReader):
             located(QueueRange(queue, begin, ends[queue]), places, survey.incarnations)
             for queue, begin in begins.items()
         ]
-        measured = Densities().measure
-        weigh = measured(begins, places) if options.splitting.max_bytes is not None else unasked
-        return [RangePartition(one) for one in split(whole, options.splitting, weigh)]
+        wanted = self._wanted(whole, places)
+        weigh: Weigh = unasked
+        if options.splitting.max_bytes is not None:
+            weigh = Densities().measure({one.queue: one.begin for one in wanted}, places)
+        return [RangePartition(one) for one in split(wanted, options.splitting, weigh)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._ranges.read(partition)
+
+    def _wanted(self, whole: Sequence[QueueRange], places: Places) -> list[QueueRange]:
+        """Return what is left of the ranges by the filters that Spark has pushed."""
+        times = self._narrowing.asked_times()
+        queues = [one.queue for one in whole if one.size and self._narrowing.reads(one.queue)]
+        found = time_offsets(places, {(queue.topic, queue.broker): times for queue in queues})
+
+        def narrowed(one: QueueRange) -> QueueRange:
+            def offset_at(at_us: int) -> int:
+                if (one.queue, at_us) not in found:
+                    raise DataLost(str(one.queue), "the queue was removed while the read was planned")
+                return found[one.queue, at_us]
+
+            return self._narrowing.narrowed(one, offset_at) if one.size else one
+
+        return [narrowed(one) for one in whole]
+
+
+class FilteredReader(RocketqReader):
+    """The same under the option `pushFilters`: what Spark's WHERE leaves out is not read.
+
+    A class of its own, since Spark fails a query whose reader takes filters while its setting
+    `spark.sql.python.filterPushdown.enabled` is off. And an option, since Spark (4.3) keeps what it
+    planned for one use of a DataFrame for all later ones: with other filters they would get wrong rows.
+    """
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802 - Spark's name
+        """Take on what the brokers can do; return the others, which Spark applies itself."""
+        self._narrowing, chosen, back = push(filters, self._options.filter)
+        self._ranges = replace(self._ranges, options=replace(self._options, filter=chosen))
+        return back
 
 
 def located(one: QueueRange, places: Places, incarnations: Mapping[TopicOnBroker, str]) -> QueueRange:

@@ -6,7 +6,7 @@ decides; so what a position means can be tested without a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_rocketq.errors import DataLost
@@ -30,7 +30,7 @@ from rocketq.protocol.model import MessageQueue, QueueOffsets
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """Answers of brokers: the group's offsets, and the offset of each asked time in each queue."""
+    """Answers of brokers: the group's offsets, and the offset of each asked time (µs) in each queue."""
 
     group: Mapping[MessageQueue, int] = field(hash=False, default_factory=dict)
     times: Mapping[tuple[MessageQueue, int], int] = field(hash=False, default_factory=dict)
@@ -41,14 +41,14 @@ def look_up(position: Position, places: Places, survey: Survey, group: str | Non
     if position is Edge.GROUP and group is not None:
         return Lookups(group=_group_offsets(places, group))
     if isinstance(position, AtTime):
-        return Lookups(times=_time_offsets(places, {key: {position.at_ms} for key in places}))
+        return Lookups(times=time_offsets(places, {key: {position.at_ms * 1000} for key in places}))
     if isinstance(position, AtTimes):
         asked: dict[TopicOnBroker, set[int]] = {}
         for queue in survey.ranges:
             at_ms = position.at_ms.get(queue)
             if at_ms is not None:
-                asked.setdefault((queue.topic, queue.broker), set()).add(at_ms)
-        return Lookups(times=_time_offsets(places, asked))
+                asked.setdefault((queue.topic, queue.broker), set()).add(at_ms * 1000)
+        return Lookups(times=time_offsets(places, asked))
     return Lookups()
 
 
@@ -67,21 +67,23 @@ def _group_offsets(places: Places, group: str) -> dict[MessageQueue, int]:
     }
 
 
-def _time_offsets(
-    places: Places, asked: Mapping[TopicOnBroker, set[int]]
+def time_offsets(
+    places: Places, asked: Mapping[TopicOnBroker, Collection[int]]
 ) -> dict[tuple[MessageQueue, int], int]:
-    def asker(place: Place, at_ms: int) -> Callable[[], TimeOffsets]:
+    """Return the first offset stored at or after each asked time (µs since 1970) in every queue."""
+
+    def asker(place: Place, at_us: int) -> Callable[[], TimeOffsets]:
         return lambda: persist(
-            lambda: place.broker.offsets_at(place.topic, at_ms * 1000),
+            lambda: place.broker.offsets_at(place.topic, at_us),
             f"Offsets at a time of {place.topic} on {place.broker.broker}",
         )
 
     answers = in_parallel(
-        {(key, at_ms): asker(places[key], at_ms) for key, times in asked.items() for at_ms in times}
+        {(key, at_us): asker(places[key], at_us) for key, times in asked.items() for at_us in times}
     )
     return {
-        (MessageQueue(topic, broker, queue), at_ms): offset
-        for ((topic, broker), at_ms), answer in answers.items()
+        (MessageQueue(topic, broker, queue), at_us): offset
+        for ((topic, broker), at_us), answer in answers.items()
         for queue, offset in enumerate(answer.offsets)
     }
 
@@ -147,7 +149,7 @@ def _kept(offset: int, queue: MessageQueue, held: QueueOffsets, strict: bool) ->
 def _timed(
     at_ms: int, no_match: NoMatch, option: str, queue: MessageQueue, held: QueueOffsets, lookups: Lookups
 ) -> int:
-    found = lookups.times.get((queue, at_ms))
+    found = lookups.times.get((queue, at_ms * 1000))
     if found is None or found >= held.max:
         if no_match is NoMatch.ERROR:
             raise InvalidConfiguration(

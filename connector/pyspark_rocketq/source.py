@@ -40,12 +40,12 @@ class RocketqDataSource(DataSource):
     def reader(self, schema: StructType) -> RocketqReader:
         from pyspark_rocketq.option_table import Use
         from pyspark_rocketq.options import source_options
-        from pyspark_rocketq.reader import RocketqReader
+        from pyspark_rocketq.reader import FilteredReader, RocketqReader
         from pyspark_rocketq.schema import check_source_schema
 
         options = source_options(self.options, Use.BATCH_READ)
         check_source_schema(schema, options.include_properties)
-        return RocketqReader(options, schema)
+        return FilteredReader(options, schema) if options.push_filters else RocketqReader(options, schema)
 
     def streamReader(self, schema: StructType) -> RocketqStreamReader:  # noqa: N802 - Spark's name
         from pyspark_rocketq.option_table import Use
