@@ -121,6 +121,10 @@ class ServerProcess:
         self.address = address
         self._port = urlsplit(address).port or self._port
 
+    def move(self, port: int) -> None:
+        """Listen on this port from the next start on; 0 is any free one."""
+        self._port = port
+
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
         """End the process in good order and return its exit code; kill it if it takes too long."""
         process = self._process

@@ -140,13 +140,15 @@ class LocalCluster:
         """Let a frozen server go on."""
         self._process(name).resume()
 
-    def restart(self, name: str) -> None:
-        """Start a server again on its port and data; stop it first if it still runs.
+    def restart(self, name: str, port: int | None = None) -> None:
+        """Start a server again on its data, on its port or another (0 is any); stop it first if it runs.
 
         A broker is registered when this returns; a NameServer knows every broker that answers.
         """
         process = self._process(name)
         process.stop()
+        if port is not None:
+            process.move(port)
         process.start()
         restarted = [process] if name in self._brokers else list(self._brokers.values())
         self._wait_until_ready([broker for broker in restarted if broker.answering])

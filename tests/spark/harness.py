@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyspark_rocketq.stream_reader import RocketqStreamReader
 from rocketq.broker_api import BrokerApi
 from rocketq.client import Client
 from rocketq.protocol.model import MessageQueue
+from rocketq.protocol.route import TopicRoute
 from rocketq.routes import RouteCache
 from rocketq.topics import TopicAdmin
 
@@ -102,9 +103,18 @@ def fill(client: Client, topic: str, per_queue: int, queues: Iterable[MessageQue
 def grow(client: Client, source: Source, queues: int) -> None:
     """Give the topic more queues, and wait until the NameServers tell of them."""
     client.alter_topic(source.topic, read_queues=queues, write_queues=queues)
+    await_route(source, lambda route: all(data.write_queues >= queues for data in route.queues))
+
+
+def await_brokers(source: Source, count: int) -> None:
+    """Wait until the NameServers tell of so many brokers of the topic."""
+    await_route(source, lambda route: len(route.queues) == count)
+
+
+def await_route(source: Source, is_as_wanted: Callable[[TopicRoute], bool]) -> None:
     routes = RouteCache(source.nameservers, connection_to(tuple(source.nameservers)).transport)
     route = routes.route(source.topic)
-    while any(data.write_queues < queues for data in route.queues):
+    while not is_as_wanted(route):
         route = routes.wait_for_change(source.topic, route, 10_000)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 import threading
+from urllib.parse import urlsplit
 
 import pytest
 
+from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.errors import DataLost
+from pyspark_rocketq.pulls import RangePulls
 from pyspark_rocketq.stream_reader import RocketqStreamReader
 from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.local import LocalCluster
+from rocketq.protocol.calls import CreateTopicRequest
 from rocketq.protocol.model import MessageQueue
-from tests.spark.harness import Source, Stream, by_queue, fill, grow, masters
+from tests.spark.harness import Source, Stream, await_brokers, by_queue, fill, grow, masters
 
 
 def test_a_query_reads_what_comes_after_it_began_and_nothing_twice(source: Source, client: Client) -> None:
@@ -184,6 +189,32 @@ def test_new_topics_join_a_pattern(source: Source, client: Client) -> None:
     assert all(offsets == [0, 1, 2] for offsets in by_queue(rows).values())
 
 
+def test_a_restarted_query_reads_what_spread_to_other_brokers_and_topics_meanwhile(
+    source: Source, client: Client
+) -> None:
+    late = f"{source.topic}-late"
+    (other,) = [broker for broker in masters(source) if broker.broker == "broker-b"]
+    other.delete_topic(source.topic)
+    await_brokers(source, 1)
+    first = source.stream(subscribePattern=f"{source.topic}.*", startingOffsets="latest", longPollMs="0")
+    first.begin()
+    fill(client, source.topic, 3, [MessageQueue(source.topic, "broker-a", queue) for queue in (0, 1)])
+    read = first.next_batch()
+    first.stop()
+    other.create_topic(source.topic, CreateTopicRequest(read_queues=2, write_queues=2))
+    client.create_topic(late, queues=1)
+    await_brokers(source, 2)
+    fill(client, source.topic, 2)
+    fill(client, late, 4)
+    again = source.stream(subscribePattern=f"{source.topic}.*", startingOffsets="latest", longPollMs="0")
+    read += again.begin(first.offset).next_batch()
+    assert by_queue(read) == {
+        **{MessageQueue(source.topic, "broker-a", queue): [0, 1, 2, 3, 4] for queue in (0, 1)},
+        **{MessageQueue(source.topic, "broker-b", queue): [0, 1] for queue in (0, 1)},
+        **{MessageQueue(late, broker, 0): [0, 1, 2, 3] for broker in ("broker-a", "broker-b")},
+    }
+
+
 def test_a_missing_topic_or_queue_is_an_error_when_a_query_begins(source: Source) -> None:
     with pytest.raises(RouteNotFound):
         source.stream(subscribe="no-such-topic").begin()
@@ -301,22 +332,29 @@ def test_a_broker_that_hangs_holds_up_its_own_queues_only() -> None:
         assert by_queue(read) == {queue_a: [0, 1], queue_b: [0, 1]}
 
 
-def test_a_task_waits_for_a_broker_that_restarts() -> None:
+def test_a_task_follows_a_broker_that_comes_back_on_another_port() -> None:
     with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         source = Source(cluster.nameservers, "orders")
         query = source.stream(startingOffsets="earliest", longPollMs="0").begin()
-        fill(client, "orders", 3)
+        for _ in range(3):
+            fill(client, "orders", 3)
         assert query.offset is not None
         end = query.reader.latestOffset(query.offset, query.limit)
         (partition,) = query.partitions(query.offset, end)
+        options = query.reader._options
+        # One frame a pull, so that the broker goes in the middle of the range.
+        slices = RangePulls(connection_to(options.nameservers), options, partition.range, 1).slices()
+        found = [next(slices).offset]
+        was = cluster.brokers["broker-a"]
         cluster.kill("broker-a")
-        found: list = []
-        reading = threading.Thread(target=lambda: found.extend(query.read(partition)))
+        reading = threading.Thread(target=lambda: found.extend(piece.offset for piece in slices))
         reading.start()
-        cluster.restart("broker-a")
-        reading.join(60)
-        assert [row["offset"] for row in found] == [0, 1, 2]
+        with socket.create_server(("127.0.0.1", urlsplit(was).port or 0)):
+            cluster.restart("broker-a", port=0)
+            assert cluster.brokers["broker-a"] != was
+            reading.join(60)
+        assert found == [0, 3, 6]
 
 
 def until(query: Stream, rows: int) -> list:
