@@ -56,6 +56,7 @@ def frame_bytes(draw: st.DrawFn) -> tuple[dict[str, object], bytes]:
         "epoch": draw(st.integers(0, 2**32 - 1)),
         "schema_id": draw(st.integers(0, 2**16 - 1)),
         "has_keys": draw(st.booleans()),
+        "published": draw(st.booleans()),
     }
     return arguments, b"".join(bytes(part) for part in encode(**arguments))  # type: ignore[arg-type]
 

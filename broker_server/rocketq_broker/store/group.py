@@ -8,6 +8,9 @@ answer. It touches no file: if the write then fails, nothing has happened.
 Small batches for one queue become one frame, so that many small senders do not
 make a log of small frames. Order within a queue is the order of arrival; across
 queues it is free, except around a change of state, which is a barrier.
+
+Staged batches get a frame each and at once: it is what a sink's commit names. They take no
+queue offset; the copies of those that are published do, behind everything else of the group.
 """
 
 from __future__ import annotations
@@ -23,24 +26,20 @@ import pyarrow as pa
 from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
-from rocketq.protocol.ipc import BATCH_MESSAGES_MAX, encapsulate
+from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
 from rocketq.protocol.model import Appended, SendStatus
+from rocketq.protocol.sinks import PublishBatchRequest, Staged, StageName
+from rocketq_broker.store import sink_decisions
 from rocketq_broker.store import state as states
 from rocketq_broker.store.commit_log import Extent, LogCursor
+from rocketq_broker.store.merging import Addressed, may_have_keys, merge
+from rocketq_broker.store.publishing import LostFrame, StagedCopy
 from rocketq_broker.store.queues import QueueKey, Queues
-from rocketq_broker.store.state import Change, Picture, State
+from rocketq_broker.store.sinks import PublicationName, PublicationSkipped, StagedFrame
+from rocketq_broker.store.state import Change, Picture, State, TopicEntry
 
 #: A merged frame grows no larger than this.
 MERGED_BYTES_MAX: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class QueueBatch:
-    """A batch addressed to a queue: its bytes as sent, and its opened columns."""
-
-    queue: int
-    encapsulated: pa.Buffer
-    batch: pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,27 @@ class AppendOutcome:
     appended: tuple[Appended, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedOutcome:
+    """Where each batch of a staged append lies, in order."""
+
+    status: SendStatus
+    staged: tuple[Staged, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatches:
-    """An operation: append batches to queues of one topic, all or none."""
+    """An operation: append batches to queues of one topic, or stage them, all or none.
+
+    `done` has an AppendOutcome, for a stage a StagedOutcome, or the error.
+    """
 
     topic: str
-    batches: Sequence[QueueBatch]
+    batches: Sequence[Addressed]
     size: int
     submitted_ms: int
-    done: Callable[[AppendOutcome | RocketqError], None]
+    done: Callable[[Any], None]
+    stage: StageName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,21 @@ class ChangeState:
     size: int = 0
 
 
-Operation = AppendBatches | ChangeState
+@dataclass(frozen=True, slots=True)
+class PublishBatch:
+    """An operation: publish frames of a stage; `done` has None once all are in their queues, or the error."""
+
+    sink: str
+    request: PublishBatchRequest
+    done: Callable[[Any], None]
+    size: int = 0
+
+    @property
+    def name(self) -> PublicationName:
+        return self.sink, self.request.batch, self.request.run
+
+
+Operation = AppendBatches | ChangeState | PublishBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +118,12 @@ class Receipt:
 
     operation: AppendBatches
     appended: list[Appended | None]
+    staged: list[Staged] = field(default_factory=list)
 
     def answer(self, status: SendStatus) -> None:
+        if self.operation.stage is not None:
+            self.operation.done(StagedOutcome(status, tuple(self.staged)))
+            return
         places = tuple(each for each in self.appended if each is not None)
         self.operation.done(AppendOutcome(status, places))
 
@@ -105,7 +134,7 @@ class _Waiting:
 
     receipt: Receipt
     index: int
-    batch: QueueBatch
+    batch: Addressed
 
 
 @dataclass(slots=True)
@@ -127,42 +156,109 @@ class GroupPlan:
     #: Numbers of topics that were deleted; their queues go once this is written.
     deleted: list[int] = field(default_factory=list)
     topics_changed: bool = False
+    #: Who waits for a batch to be published, now or by later groups.
+    awaited: list[PublishBatch] = field(default_factory=list)
     ends: dict[QueueKey, int] = field(default_factory=dict)
     _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
 
     def add(self, operation: Operation) -> None:
         """Plan one operation; a refused one is answered with its error."""
         try:
-            if isinstance(operation, AppendBatches):
-                self._add_append(operation)
-            else:
-                self.place_waiting()
-                self._add_change(operation)
+            match operation:
+                case AppendBatches(stage=StageName() as stage):
+                    self._add_staged(operation, stage)
+                case AppendBatches():
+                    self._add_append(operation)
+                case PublishBatch():
+                    self._add_publication(operation)
+                case _:
+                    self.place_waiting()
+                    self._add_change(operation)
         except RocketqError as error:
             self.answers.append((operation.done, error))
 
-    def _add_append(self, operation: AppendBatches) -> None:
+    def _target(self, operation: AppendBatches) -> TopicEntry:
+        """Return the topic that an append goes to; raise TopicNotFound or QueueNotFound."""
         entry = self.state.topics.get(operation.topic)
         if entry is None:
             raise TopicNotFound(operation.topic, self.broker)
         for each in operation.batches:
             if not 0 <= each.queue < entry.config.write_queues:
                 raise QueueNotFound(operation.topic, each.queue, entry.config.write_queues)
+        return entry
+
+    def _add_append(self, operation: AppendBatches) -> None:
+        entry = self._target(operation)
         receipt = Receipt(operation, [None] * len(operation.batches))
         for index, each in enumerate(operation.batches):
             key = ((entry.number, each.queue), operation.topic)
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
         self.receipts.append(receipt)
 
+    def _add_staged(self, operation: AppendBatches, stage: StageName) -> None:
+        entry = self._target(operation)
+        at_ms = self.stored_at_us // 1000
+        opened = sink_decisions.open_stage(self.state.sinks, stage, self.broker, at_ms)
+        if opened is not None:
+            self._place_change(opened)
+        number = self.state.sinks.open[stage.sink, stage.batch, stage.run]
+        receipt = Receipt(operation, [])
+        for each in operation.batches:
+            count = each.batch.num_rows
+            at, size = self._place(
+                FrameKind.STAGED, operation.topic.encode(), each.encapsulated, queue=each.queue,
+                queue_offset=number, count=count,
+            )  # fmt: skip
+            frame = StagedFrame(at, size, count, each.queue, entry.number)
+            self.state = self.state.staged(number, frame, at_ms)
+            receipt.staged.append(Staged(each.queue, at, count))
+        self.receipts.append(receipt)
+
+    def _add_publication(self, operation: PublishBatch) -> None:
+        change = sink_decisions.publish(self.state.sinks, operation.sink, operation.request, self.broker)
+        if change is not None:
+            self._place_change(change)
+        self.awaited.append(operation)
+
+    def publish(self, copies: Sequence[StagedCopy | LostFrame]) -> None:
+        """Place copies of staged frames that are to be published, in their order; call it last."""
+        for each in copies:
+            if self.state.sinks.head != each.frame:
+                # Its topic or its sink was deleted in this group.
+                continue
+            if isinstance(each, LostFrame):
+                self._place_change(PublicationSkipped(each.frame.log_offset, each.why))
+            else:
+                self._place_published(each)
+
+    def _place_published(self, copy: StagedCopy) -> None:
+        key = (copy.frame.topic_number, copy.frame.queue)
+        first = self._next_offset(key)
+        log_offset, size = self._place(
+            FrameKind.MESSAGES, copy.topic.encode(), copy.body, queue=key[1], queue_offset=first,
+            count=copy.frame.messages, has_keys=may_have_keys(copy.batch), published=True,
+        )  # fmt: skip
+        tag_hashes = hash_column(copy.batch.column("tag"))
+        self.frames.append(FrameUnits(key, copy.topic, first, log_offset, size, tag_hashes))
+        self.ends[key] = first + copy.frame.messages
+        self.state = self.state.published()
+
+    def _next_offset(self, key: QueueKey) -> int:
+        planned = self.ends.get(key)
+        return self.queues.range(key).end if planned is None else planned
+
+    def _place_change(self, change: Change) -> None:
+        # A state frame that this change may be placed behind is still without it.
+        self._place(FrameKind.CHANGE, b"", states.encode(change))
+        self.state = self.state.apply(change)
+
     def _add_change(self, operation: ChangeState) -> None:
         change = operation.decide(self.state)
         if change is not None:
             if isinstance(change, states.TopicDeleted):
                 self.deleted.append(self.state.topics[change.name].number)
-            # A state frame that this change may be placed behind is still without it.
-            self._place(FrameKind.CHANGE, b"", states.encode(change))
-            self.topics_changed |= not isinstance(change, states.OffsetsCommitted)
-            self.state = self.state.apply(change)
+            self._place_change(change)
+            self.topics_changed |= isinstance(change, states.TOPIC_CHANGES)
         self.answers.append((operation.done, operation.answer(self.state)))
 
     def place_waiting(self) -> None:
@@ -172,10 +268,7 @@ class GroupPlan:
             run: list[_Waiting] = []
             run_bytes = run_messages = 0
             for each in entries:
-                # Merged, a batch takes its inflated size: by its compressed one, a few could make
-                # a frame that no reader takes in.
-                inflated = each.batch.batch.get_total_buffer_size()
-                size, messages = max(len(each.batch.encapsulated), inflated), each.batch.batch.num_rows
+                size, messages = each.batch.merged_bytes, each.batch.rows
                 full = run_bytes + size > MERGED_BYTES_MAX or run_messages + messages > BATCH_MESSAGES_MAX
                 if run and (size > self.merge_bytes or full):
                     self._place_messages(key, topic, run)
@@ -189,29 +282,22 @@ class GroupPlan:
                 self._place_messages(key, topic, run)
 
     def _place_messages(self, key: QueueKey, topic: str, run: list[_Waiting]) -> None:
-        if len(run) == 1:
-            body, batch = run[0].batch.encapsulated, run[0].batch.batch
-        else:
-            batch = pa.concat_batches([each.batch.batch for each in run])
-            body = encapsulate(batch)
-        first = self.ends.get(key)
-        if first is None:
-            first = self.queues.range(key).end
+        body, count, tag_hashes, has_keys = merge([each.batch for each in run])
+        first = self._next_offset(key)
         log_offset, size = self._place(
-            FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=batch.num_rows,
-            has_keys=_may_have_keys(batch),
+            FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=count,
+            has_keys=has_keys,
         )  # fmt: skip
-        tag_hashes = hash_column(batch.column("tag"))
         self.frames.append(FrameUnits(key, topic, first, log_offset, size, tag_hashes))
         for each in run:
-            count = each.batch.batch.num_rows
+            count = each.batch.rows
             each.receipt.appended[each.index] = Appended(key[1], first, count)
             first += count
         self.ends[key] = first
 
     def _place(
         self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,
-        count: int = 0, has_keys: bool = False,
+        count: int = 0, has_keys: bool = False, published: bool = False,
     ) -> tuple[int, int]:  # fmt: skip
         """Add one frame to the plan, behind a state frame if it begins a segment; return place and size."""
         size = frame_size(topic, len(body))
@@ -225,6 +311,7 @@ class GroupPlan:
         parts = encode(
             kind=kind, topic=topic, body=body, queue=queue, queue_offset=queue_offset, count=count,
             log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, has_keys=has_keys,
+            published=published,
         )  # fmt: skip
         self._extend(at, size, parts)
         return at, size
@@ -233,9 +320,3 @@ class GroupPlan:
         if not self.extents or self.extents[-1].segment != self.cursor.start:
             self.extents.append(Extent(self.cursor.start, at))
         self.extents[-1].add(size, parts)
-
-
-def _may_have_keys(batch: pa.RecordBatch) -> bool:
-    """Whether the index must look into the batch: further keys are in the properties."""
-    rows = batch.num_rows
-    return bool(batch.column("key").null_count < rows or batch.column("properties").null_count < rows)

@@ -218,9 +218,12 @@ class Housekeeping:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
         now_us = self._clock.now_us()
         disk = self._files.usage()
-        verdict = retention.decide(self._config.retention, self._segments(), now_us, disk)
+        floor = self._published.state.sinks.floor
+        verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
         refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
+        # There may be space again for what a full disk kept from being published.
+        self._writer.resume_publishing()
         if verdict.remove:
             self._remove_segments(verdict.remove)
         for entry in self._published.state.topics.values():

@@ -5,7 +5,7 @@
    are there, is where replay begins; else the first segment's state frame is,
    and the ConsumeQueues are written anew.
 3. Queues are cut to what that starting point vouches for, then the log behind it
-   is replayed: units are written, changes folded.
+   is replayed: units are written, changes and staged frames folded.
 4. The first damaged frame ends the replay. If any evidence says that it was once
    on disk (it is not in the last segment, the snapshot lies beyond it, or a later
    frame's durable end does), good data has rotted: CorruptLog, and nothing is
@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import Frame, FrameKind
+from rocketq.protocol.frame import Frame, FrameHeader, FrameKind
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.slices import open_batch
 from rocketq_broker.store import snapshot as snapshots
@@ -34,9 +34,12 @@ from rocketq_broker.store.damage import witness_against
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.queues import QueueKey, Queues, keyed
+from rocketq_broker.store.sinks import StagedFrame
 from rocketq_broker.store.snapshot import Snapshot
 from rocketq_broker.store.state import (
+    TOPIC_CHANGES,
     Change,
+    OffsetsCommitted,
     Picture,
     State,
     TopicAltered,
@@ -166,8 +169,10 @@ class Recovery:
         try:
             if header.kind == FrameKind.MESSAGES:
                 self._fold_messages(frame)
+            elif header.kind == FrameKind.STAGED:
+                self._fold_staged(frame)
             elif header.kind == FrameKind.CHANGE:
-                self._fold_change(decode_change(frame.body.to_pybytes()))
+                self._fold_change(decode_change(frame.body.to_pybytes()), header.log_offset)
             elif header.kind == FrameKind.STATE:
                 self._fold_picture(decode_picture(frame.body.to_pybytes()))
             elif header.kind == FrameKind.LOST:
@@ -180,7 +185,33 @@ class Recovery:
         segment = self.log.path(self.log.segment_of(log_offset))
         return CorruptLog(segment, log_offset, why, "its checksum holds, so it was written like this")
 
-    def _fold_change(self, change: Change) -> None:
+    def _fold_staged(self, frame: Frame) -> None:
+        header = frame.header
+        entry, number = self.state.topics.get(frame.topic), header.queue_offset
+        if entry is None or number not in self.state.sinks.stages:
+            if self._lost_at is not None:
+                return
+            raise self._nonsense(header.log_offset, f"its topic or its stage {number} does not exist there")
+        staged = StagedFrame(header.log_offset, header.size, header.count, header.queue, entry.number)
+        self.state = self.state.staged(number, staged, header.stored_at_us // 1000)
+
+    def _fold_published(self, key: QueueKey, header: FrameHeader) -> None:
+        """Move `publishing` on behind a copy; after a loss, behind the copies that were lost as well."""
+        waiting = [frame for each in self.state.sinks.publishing for frame in each.rest]
+        candidates = waiting if self._lost_at is not None else waiting[:1]
+        for place, frame in enumerate(candidates):
+            if (frame.topic_number, frame.queue, frame.messages) == (*key, header.count):
+                for _ in range(place + 1):
+                    self.state = self.state.published()
+                return
+        if self._lost_at is None:
+            raise self._nonsense(header.log_offset, "it is no copy of the frame that was to be published")
+
+    def _fold_change(self, change: Change, log_offset: int) -> None:
+        if not isinstance(change, (*TOPIC_CHANGES, OffsetsCommitted)) and not self.state.sinks.knows(change):
+            if self._lost_at is not None:
+                return
+            raise self._nonsense(log_offset, f"what {change} speaks of does not exist there")
         name = change.config.name if isinstance(change, TopicAltered) else getattr(change, "name", None)
         known = name is None or name in self.state.topics
         if not known and self._lost_at is not None:
@@ -214,6 +245,8 @@ class Recovery:
         key = (entry.number, header.queue)
         if self._lost_at is not None:
             self._fill_lost(key, header.queue_offset)
+        if header.published:
+            self._fold_published(key, header)
         queue = self.queues.make(key)
         if header.queue_offset != queue.end:
             raise self._nonsense(

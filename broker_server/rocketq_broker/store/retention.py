@@ -11,6 +11,9 @@ condemn the oldest (RocketMQ: CleanCommitLogService):
     watermark counts while `free_bytes_enough` are free: RocketMQ has no such
     rule, and its users learn of the watermarks on shared disks.
 
+Whatever condemns it, a segment stays while it holds staged messages that may still have
+to be published: they, too, were acknowledged.
+
 A topic may keep less than the broker: then its queues' first offsets move up,
 and the bytes go when their segment does. It cannot keep more, since all topics
 share the segments.
@@ -82,12 +85,19 @@ class Verdict:
 
 
 def decide(
-    policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_us: int, disk: DiskUsage
+    policy: RetentionPolicy,
+    segments: Sequence[SegmentFacts],
+    now_us: int,
+    disk: DiskUsage,
+    floor: int | None = None,
 ) -> Verdict:
-    """Return how many of the oldest segments go; the last one is the writer's and stays."""
+    """Return how many of the oldest segments go; the last one is the writer's and stays.
+
+    So does everything from log offset `floor` on: it is still needed.
+    """
     used = disk.used_percent if disk.free < policy.free_bytes_enough else 0
     refuse = used >= policy.refuse_percent
-    removable = segments[:-1]
+    removable = [each for each in segments[:-1] if floor is None or each.start + each.size <= floor]
     if used < policy.clean_percent or used >= policy.force_percent:
         removable = removable[: policy.segments_per_round]
     if used >= policy.force_percent:

@@ -10,6 +10,7 @@ lost frames; the next segment's state frame brings topics and progress back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.sinks import Publication, SinkTable, Stage, StagedFrame
 
 DIRECTORY: Final = "salvage"
 _COPY_BYTES: Final = 8 << 20
@@ -56,12 +58,25 @@ class LostRange:
 
 
 @dataclass(frozen=True, slots=True)
+class LostStaged:
+    """Staged messages that are gone and that their sink still counts on."""
+
+    sink: str
+    batch: int
+    run: str
+    is_decided: bool
+    frames: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class SalvageReport:
     """What was damaged and what it cost; `recovery` is None if nothing was changed."""
 
     gaps: tuple[Gap, ...]
     lost: tuple[LostRange, ...]
     recovery: RecoveryReport | None
+    staged: tuple[LostStaged, ...] = ()
 
 
 def survey(log: CommitLog) -> list[Gap]:
@@ -95,6 +110,8 @@ def _diagnosis(log: CommitLog, at: int) -> tuple[str, str]:
 
 
 def _claims(header: FrameHeader) -> str:
+    if header.kind == FrameKind.STAGED:
+        return f"{header.count} staged messages for queue {header.queue}, stage {header.queue_offset}"
     if header.kind != FrameKind.MESSAGES:
         return f"a frame of kind {header.kind}"
     return f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
@@ -129,7 +146,23 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
         if number in names
     )
     handles.close()
-    return SalvageReport(tuple(gaps), lost, report)
+    return SalvageReport(tuple(gaps), lost, report, tuple(_lost_staged(recovery.state.sinks, gaps)))
+
+
+def _lost_staged(sinks: SinkTable, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
+    """Yield what of each stage and publication lies in a gap.
+
+    What a stage was told of only by lost frames is in no stage; its commit finds it missing.
+    """
+    kept: list[tuple[Stage | Publication, bool, tuple[StagedFrame, ...]]] = [
+        *((each, False, tuple(each.frames)) for each in sinks.stages.values()),
+        *((each, True, each.rest) for each in sinks.publishing),
+    ]
+    for each, is_decided, frames in kept:
+        lost = [one for one in frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
+        if lost:
+            messages = sum(one.messages for one in lost)
+            yield LostStaged(each.sink, each.batch, each.run, is_decided, len(lost), messages)
 
 
 def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:

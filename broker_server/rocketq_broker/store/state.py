@@ -1,6 +1,7 @@
 """What the broker remembers besides messages: a pure fold over the log.
 
-Topic configuration and group offsets are changes, each one a frame of the log.
+Topic configuration, group offsets and what becomes of sinks (`sinks`) are changes, each one
+a frame of the log; so is each staged frame, and each published one.
 `State.apply` folds one change into a new State and leaves the old one as it
 was, so the writer can decide a whole group of appends against the state they
 will produce, and publish that state only when the group has been written.
@@ -19,6 +20,7 @@ import msgspec
 from rocketq.protocol.calls import GroupOffset
 from rocketq.protocol.model import TopicConfig
 from rocketq.protocol.route import DataVersion
+from rocketq_broker.store.sinks import SinkChange, SinkPicture, SinkTable, StagedFrame
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):
@@ -50,7 +52,9 @@ class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets_committed"):
     offsets: tuple[GroupOffset, ...]
 
 
-Change = TopicCreated | TopicAltered | TopicDeleted | OffsetsCommitted
+TOPIC_CHANGES: Final = (TopicCreated, TopicAltered, TopicDeleted)
+
+Change = TopicCreated | TopicAltered | TopicDeleted | OffsetsCommitted | SinkChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,13 @@ GroupTable = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All topics and group offsets at one point of the log. Its dictionaries are never changed."""
+    """All topics, group offsets and sinks at one point of the log. Its dictionaries are never changed."""
 
     topics: dict[str, TopicEntry] = field(default_factory=dict)
     groups: dict[str, GroupTable] = field(default_factory=dict)
     next_number: int = 0
     data_version: DataVersion = field(default_factory=DataVersion)
+    sinks: SinkTable = field(default_factory=SinkTable)
 
     def apply(self, change: Change) -> State:
         """Return the state after `change`."""
@@ -101,11 +106,23 @@ class State:
                         for group, table in self.groups.items()
                     },
                     data_version=self.data_version.next(at_ms),
+                    sinks=self.sinks.without_topic(self.topics[name].number),
                 )
             case OffsetsCommitted(group, offsets):
                 table = dict(self.groups.get(group, {}))
                 table.update({(each.topic, each.queue): each.offset for each in offsets})
                 return replace(self, groups={**self.groups, group: table})
+            case _:
+                live = {entry.number for entry in self.topics.values()}
+                return replace(self, sinks=self.sinks.apply(change, live))
+
+    def staged(self, number: int, frame: StagedFrame, at_ms: int) -> State:
+        """Return the state after a staged frame of stage `number`."""
+        return replace(self, sinks=self.sinks.staged(number, frame, at_ms))
+
+    def published(self) -> State:
+        """Return the state after the frame that was to be published next has been."""
+        return replace(self, sinks=self.sinks.advanced())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,7 @@ class Picture:
     data_version: DataVersion
     ranges: dict[int, tuple[QueueRange, ...]]
     stored_at_us: int
+    sinks: SinkPicture = field(default_factory=SinkPicture)
 
     @staticmethod
     def of(state: State, ranges: dict[int, tuple[QueueRange, ...]], stored_at_us: int) -> Picture:
@@ -134,8 +152,9 @@ class Picture:
             for group, table in state.groups.items()
         }
         return Picture(
-            tuple(state.topics.values()), groups, state.next_number, state.data_version, ranges, stored_at_us
-        )
+            tuple(state.topics.values()), groups, state.next_number, state.data_version, ranges,
+            stored_at_us, SinkPicture.of(state.sinks),
+        )  # fmt: skip
 
     def state(self) -> State:
         return State(
@@ -146,6 +165,7 @@ class Picture:
             },
             self.next_number,
             self.data_version,
+            self.sinks.table(),
         )
 
 

@@ -36,6 +36,7 @@ from rocketq.protocol.calls import (
 )
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
+from rocketq.protocol.sinks import StageName
 from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
@@ -43,7 +44,14 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.decisions import TopicLimits
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
-from rocketq_broker.store.group import AppendBatches, AppendOutcome, ChangeState, QueueBatch
+from rocketq_broker.store.group import (
+    AppendBatches,
+    AppendOutcome,
+    ChangeState,
+    Operation,
+    QueueBatch,
+    StagedOutcome,
+)
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
@@ -51,6 +59,7 @@ from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.selection import MessageFilter, select
+from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
 
@@ -61,6 +70,7 @@ __all__ = [
     "MessageStore",
     "PullResult",
     "QueueBatch",
+    "StagedOutcome",
     "StoreStatistics",
 ]
 
@@ -162,6 +172,8 @@ class MessageStore:
             self._config, self._files, self._handles, self._log, self._queues, self._published,
             self._writer, self._index, self._clock,
         )  # fmt: skip
+        #: What can be asked of the exactly-once sinks.
+        self.sinks = SinkOperations(self.broker, self._published, self._submit)
         self._writer.start()
         self._housekeeping.start()
         return report
@@ -204,8 +216,11 @@ class MessageStore:
         return tuple(self._index.notes)
 
     def troubles(self) -> dict[str, str]:
-        """Return the housekeeping tasks that met damaged data when they last ran, and what they met."""
-        return {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
+        found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        if (trouble := self._writer.publishing_trouble) is not None:
+            found["publishing"] = trouble.message
+        return found
 
     def retain(self) -> Verdict:
         """Let go what the retention policy condemns."""
@@ -385,17 +400,19 @@ class MessageStore:
     def append(
         self,
         topic: str,
-        batches: Sequence[QueueBatch],
-        done: Callable[[AppendOutcome | RocketqError], None],
+        batches: Sequence[Addressed],
+        done: Done,
         *,
+        stage: StageName | None = None,
         wake: bool = True,
     ) -> None:
-        """Append batches to queues of one topic, all or none; `done` has the outcome or the error.
+        """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
-        A caller with several appends at hand passes wake=False and calls `wake_writer` after the last.
+        With a stage they are staged instead, and `done` has a StagedOutcome. A caller with several
+        appends at hand passes wake=False and calls `wake_writer` after the last.
         """
         size = sum(each.encapsulated.size for each in batches)
-        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done), wake)
+        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, stage), wake)
 
     def wake_writer(self) -> None:
         """Have what was appended with wake=False written."""
@@ -449,7 +466,7 @@ class MessageStore:
         """Return the size of the file system under the store and what of it is free."""
         return self._files.usage()
 
-    def _submit(self, operation: AppendBatches | ChangeState, wake: bool = True) -> None:
+    def _submit(self, operation: Operation, wake: bool = True) -> None:
         try:
             self._writer.submit(operation, wake)
         except RocketqError as error:

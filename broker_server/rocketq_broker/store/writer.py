@@ -9,6 +9,10 @@ The order within a commit is the promise: log and ConsumeQueue units, then disk
 (sync flush), then the queue's end and the state, then the answers. Whoever has an
 answer can read what it speaks of. Until the queue's end moves nobody sees a thing,
 so a disk that is full before that is the senders' to know, and no more.
+
+While decided batches of sinks wait to be published, each group also copies some of
+their frames (`publishing`), and an idle writer goes on with nothing else: the copies
+share the log with the sends that come, and neither waits for more than one group.
 """
 
 from __future__ import annotations
@@ -24,15 +28,18 @@ from typing import Final
 import numpy as np
 
 from rocketq.clock import Clock
-from rocketq.errors import BrokerUnavailable, RocketqError, StoreFull, SystemBusy
+from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.protocol.model import FlushMode, SendStatus
+from rocketq.sink_errors import StageNotFound
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.files import FULL_ERRORS
-from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, Receipt
+from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, PublishBatch, Receipt
+from rocketq_broker.store.publishing import read_copies
 from rocketq_broker.store.queues import QueueKey, Queues
+from rocketq_broker.store.sinks import PublicationName
 from rocketq_broker.store.state import State
 
 #: What a full queue tells senders to wait; roughly the time to write a group or two.
@@ -95,6 +102,10 @@ class LogWriter:
         self._append_refusals: dict[str, RocketqError] = {}
         self._failure: StoreError | None = None
         self._syncing: _Syncing | None = None
+        #: Who waits for which batch to be published.
+        self._awaited: dict[PublicationName, list[PublishBatch]] = {}
+        #: Why publishing pauses until `resume_publishing`, if it does.
+        self.publishing_trouble: RocketqError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
         self.groups = 0
 
@@ -134,6 +145,12 @@ class LogWriter:
             self._append_refusals.pop(who, None)
             if error is not None:
                 self._append_refusals[who] = error
+
+    def resume_publishing(self) -> None:
+        """Go on publishing, if a full disk or damage made it pause; called from time to time."""
+        if self.publishing_trouble is not None:
+            self.publishing_trouble = None
+            self.wake()
 
     @property
     def failed(self) -> bool:
@@ -182,16 +199,21 @@ class LogWriter:
         while running:
             group: list[Operation] = []
             running = self._take(group)
-            if not group:
-                continue
             if self._failure is not None:
                 self._refuse(group, BrokerUnavailable(self._config.broker, self._stopped_why))
+                continue
+            if not (group or (running and self._has_to_publish)):
                 continue
             self._commit(self._in_time(group))
 
     def _take(self, group: list[Operation]) -> bool:
-        """Wait for one operation and take all that came with it; return False at the end."""
+        """Wait for one operation and take all that came with it; return False at the end.
+
+        Nothing is waited for while there is something to publish.
+        """
         while not self._inbox:
+            if self._has_to_publish:
+                return True
             self._tokens.get()
             # Cleared before the inbox is looked at: whoever submits later sends another token.
             self._token_sent = False
@@ -207,6 +229,11 @@ class LogWriter:
             self._queued_bytes -= size
         return operation is not None
 
+    @property
+    def _has_to_publish(self) -> bool:
+        idle = self._failure is not None or self.publishing_trouble is not None
+        return bool(self._published.state.sinks.publishing) and not idle
+
     def _in_time(self, group: list[Operation]) -> list[Operation]:
         """Refuse appends that waited too long: their senders have given up or soon will."""
         oldest = self._clock.monotonic_ms() - self._config.queue_wait_ms_max
@@ -220,7 +247,15 @@ class LogWriter:
     def _refuse_rest(self) -> None:
         rest = [operation for operation in self._inbox if operation is not None]
         self._inbox.clear()
-        self._refuse(rest, BrokerUnavailable(self._config.broker, self._stopped_why))
+        error = BrokerUnavailable(self._config.broker, self._stopped_why)
+        self._refuse(rest, error)
+        self._disappoint(error)
+
+    def _disappoint(self, error: RocketqError) -> None:
+        """Tell everybody who waits for a batch to be published that it is not now; it will be in time."""
+        awaited, self._awaited = self._awaited, {}
+        for operations in awaited.values():
+            self._refuse(operations, error)
 
     def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
         for operation in group:
@@ -258,8 +293,22 @@ class LogWriter:
                 answers.callback(done, value)
             for receipt in reversed(self._unanswered(plan)):
                 answers.callback(receipt.answer, SendStatus.SEND_OK)
+            for operation, outcome in self._published_now(plan):
+                answers.callback(operation.done, outcome)
         self._announce(plan)
         self._on_commit(self._published.position)
+
+    def _published_now(self, plan: GroupPlan) -> list[tuple[PublishBatch, RocketqError | None]]:
+        """Take those whose batch is in its queues, or was given up; the others go on waiting."""
+        for operation in plan.awaited:
+            self._awaited.setdefault(operation.name, []).append(operation)
+        found: list[tuple[PublishBatch, RocketqError | None]] = []
+        for name in [each for each in self._awaited if not plan.state.sinks.is_publishing(each)]:
+            given_up = None
+            if not plan.state.sinks.has_published(name):
+                given_up = StageNotFound(*name, self._config.broker, "its sink was deleted meanwhile")
+            found += [(operation, given_up) for operation in self._awaited.pop(name)]
+        return found
 
     def _unanswered(self, plan: GroupPlan) -> list[Receipt]:
         """Take the appends that no flush timeout has answered yet."""
@@ -293,6 +342,7 @@ class LogWriter:
             receipt.operation.done(error)
         for done, value in plan.answers:
             done(value if isinstance(value, RocketqError) else error)
+        self._refuse(plan.awaited, error)
 
     def _plan(self, group: list[Operation]) -> GroupPlan:
         published = self._published
@@ -309,7 +359,20 @@ class LogWriter:
         for operation in group:
             plan.add(operation)
         plan.place_waiting()
+        if self.publishing_trouble is None:
+            self._plan_publishing(plan)
         return plan
+
+    def _plan_publishing(self, plan: GroupPlan) -> None:
+        try:
+            plan.publish(read_copies(self._log, plan.state.sinks))
+        except CorruptFrame as damage:
+            # What was decided is not given up: it stays the next to be published, and people are told.
+            self._pause_publishing(damage)
+
+    def _pause_publishing(self, why: RocketqError) -> None:
+        self.publishing_trouble = why
+        self._disappoint(why)
 
     def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
         """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
@@ -319,7 +382,10 @@ class LogWriter:
             self._fail_group(plan, LogFailed("be cut back after a failed write", str(second)))
             return
         if error.errno in FULL_ERRORS:
-            self._refuse_plan(plan, StoreFull(self._config.broker, 100))
+            full = StoreFull(self._config.broker, 100)
+            self._refuse_plan(plan, full)
+            if self._published.state.sinks.publishing:
+                self._pause_publishing(full)
             return
         self._fail_group(plan, LogFailed("be written", str(error)))
 

@@ -7,7 +7,8 @@ All integers are little-endian, as in Arrow's own format.
      8  u32  crc             CRC-32C of bytes [12, size)
     12  u32  epoch           of the master that wrote it
     16  u8   kind            see FrameKind
-    17  u8   flags           bit 0: some message has a key, for the index; the rest 0
+    17  u8   flags           bit 0: some message has a key, for the index; bit 1: published,
+                             these messages were staged before; the rest 0
     18  u16  schema id       0: message/1
     20  u32  queue id
     24  u64  queue offset    of the first message
@@ -46,6 +47,7 @@ HEADER_BYTES: Final = 64
 #: No frame may be larger: it bounds what a reader must hold at once.
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 HAS_KEYS: Final = 1
+PUBLISHED: Final = 2
 DURABLE_LAG_MAX: Final = 0xFFFF_FFFF
 
 _HEADER: Final = struct.Struct("<IIIIBBHIQQqIIHHI")
@@ -56,12 +58,13 @@ _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class FrameKind(IntEnum):
-    """What the body of a frame is; 5 to 15 are kept for transactions, timers and sinks."""
+    """What the body of a frame is; 6 to 15 are kept for transactions and timers."""
 
     MESSAGES = 1
     STATE = 2
     CHANGE = 3
     LOST = 4
+    STAGED = 5
     FILTERED = 16
 
 
@@ -82,6 +85,7 @@ class FrameHeader:
     topic_bytes: int
     durable_lag: int
     has_keys: bool = False
+    published: bool = False
 
     @property
     def next_queue_offset(self) -> int:
@@ -132,6 +136,7 @@ def encode(
     epoch: int = 0,
     schema_id: int = 0,
     has_keys: bool = False,
+    published: bool = False,
 ) -> list[bytes | pa.Buffer]:
     """Return the parts of one frame, in order, for a gathering write; the body is not copied."""
     body_bytes = len(body)
@@ -140,7 +145,7 @@ def encode(
     lag = min((log_offset - durable_end) // 8, DURABLE_LAG_MAX)
     _HEADER.pack_into(
         head, 0, len(head) + body_bytes + len(tail), MAGIC, 0, epoch, kind,
-        HAS_KEYS if has_keys else 0, schema_id, queue,
+        HAS_KEYS * has_keys | PUBLISHED * published, schema_id, queue,
         queue_offset, log_offset, stored_at_us, count, body_bytes, len(topic), 0, lag,
     )  # fmt: skip
     head[HEADER_BYTES : HEADER_BYTES + len(topic)] = topic
@@ -172,13 +177,14 @@ def _header(data: bytes | memoryview | pa.Buffer, at: int) -> tuple[FrameHeader,
         raise CorruptFrame(at, f"the magic number is {magic:#010x}, not {MAGIC:#010x}")
     if size != HEADER_BYTES + padded(topic_bytes) + padded(body_bytes) or size > FRAME_BYTES_MAX:
         raise CorruptFrame(at, f"size {size} does not fit topic {topic_bytes} and body {body_bytes}")
-    if flags & ~HAS_KEYS or reserved:
+    if flags & ~(HAS_KEYS | PUBLISHED) or reserved:
         raise CorruptFrame(at, "reserved bits are set: written by a newer version, or damaged")
     if queue_offset + count > _OFFSET_MAX or log_offset > _OFFSET_MAX:
         raise CorruptFrame(at, f"offset {queue_offset} or log offset {log_offset} is out of range")
     header = FrameHeader(
         size, epoch, kind, schema_id, queue, queue_offset, log_offset,
-        stored_at_us, count, body_bytes, topic_bytes, durable_lag, bool(flags & HAS_KEYS),
+        stored_at_us, count, body_bytes, topic_bytes, durable_lag,
+        bool(flags & HAS_KEYS), bool(flags & PUBLISHED),
     )  # fmt: skip
     return header, crc
 

@@ -1,0 +1,493 @@
+"""What the broker remembers of exactly-once sinks: pure folds over the log, as the rest of the state.
+
+Every broker may be a participant, and one of them is each sink's coordinator:
+
+    participant   StageOpened ─> staged frames ─> BatchPublished ─> published frames, one for each
+                                     └──────────> StageDropped
+    coordinator   RunStarted ─> BatchDecided ─> BatchSettled, one for each participant
+
+A stage is the staged frames of one (sink, batch, run). `BatchPublished` moves those that
+count to the end of `publishing`, from whose head the log writer copies them; the rest of the
+stage is dropped. Each copy carries a flag, and folding it moves the head on by one: after a
+crash, copying goes on exactly where it stopped, so a decided frame comes to its queue once.
+
+Frames of a topic that is deleted go with it, from `publishing` too; frames that salvage found
+lost are passed over by `PublicationSkipped`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rocketq.protocol.sinks import Participant
+
+#: Runs of a sink that are remembered as superseded, the newest of them.
+SUPERSEDED_MAX: Final = 64
+#: Batches of a sink that a participant remembers to have published, and a coordinator to have
+#: decided once all have: a participant must remember more, to know what it did when it is asked again.
+PUBLISHED_MAX: Final = 8
+SETTLED_KEPT: Final = 2
+
+
+class SinkRegistered(msgspec.Struct, frozen=True, tag="sink_registered"):
+    """A sink is coordinated by this broker, for good."""
+
+    sink: str
+    coordinator: str
+
+
+class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
+    """A run became the current one of its sink; the one before is superseded."""
+
+    sink: str
+    run: str
+    query: str
+
+
+class RunSuperseded(msgspec.Struct, frozen=True, tag="run_superseded"):
+    """A run may decide nothing any more."""
+
+    sink: str
+    run: str
+
+
+class BatchDecided(msgspec.Struct, frozen=True, tag="batch_decided"):
+    """A batch consists of exactly these frames."""
+
+    sink: str
+    batch: int
+    run: str
+    query: str
+    participants: tuple[Participant, ...]
+
+
+class BatchSettled(msgspec.Struct, frozen=True, tag="batch_settled"):
+    """A participant has published its part of a batch."""
+
+    sink: str
+    batch: int
+    broker: str
+
+
+class SinkReset(msgspec.Struct, frozen=True, tag="sink_reset"):
+    """What was decided is forgotten, and its last run superseded; the coordinator stays."""
+
+    sink: str
+
+
+class SinkDeleted(msgspec.Struct, frozen=True, tag="sink_deleted"):
+    """A sink is forgotten, with all that is staged and still to be published of it."""
+
+    sink: str
+
+
+class StageOpened(msgspec.Struct, frozen=True, tag="stage_opened"):
+    """A stage began; it makes the sink known, too, where it is not."""
+
+    number: int
+    sink: str
+    batch: int
+    run: str
+    coordinator: str
+    at_ms: int
+
+
+class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
+    """Nothing of a stage will be published."""
+
+    number: int
+
+
+class BatchPublished(msgspec.Struct, frozen=True, tag="batch_published"):
+    """Of a stage these frames, ascending, are to be published; the rest is dropped."""
+
+    number: int
+    sink: str
+    batch: int
+    run: str
+    frames: tuple[int, ...]
+
+
+class PublicationSkipped(msgspec.Struct, frozen=True, tag="publication_skipped"):
+    """The next frame to be published is lost; it is passed over."""
+
+    log_offset: int
+    why: str
+
+
+SinkChange = (
+    SinkRegistered | RunStarted | RunSuperseded | BatchDecided | BatchSettled | SinkReset | SinkDeleted
+    | StageOpened | StageDropped | BatchPublished | PublicationSkipped
+)  # fmt: skip
+
+
+class StagedFrame(NamedTuple):
+    """A staged frame: where it lies, its size in bytes, how many messages it holds, and for which queue."""
+
+    log_offset: int
+    size: int
+    messages: int
+    queue: int
+    topic_number: int
+
+
+class FrameList:
+    """Frames that only become more. Appending gives a new view and leaves every older one as it was.
+
+    The views share one list, each up to its own length, so a stage of a hundred thousand
+    frames costs as much to grow as one of ten.
+    """
+
+    __slots__ = ("_frames", "_size")
+
+    def __init__(self, frames: Iterable[StagedFrame] = ()) -> None:
+        self._frames = list(frames)
+        self._size = len(self._frames)
+
+    def appended(self, frame: StagedFrame) -> FrameList:
+        longer = FrameList.__new__(FrameList)
+        # Where the list has gone on without us, with a group that was never written, ours is a new one.
+        shared = len(self._frames) == self._size
+        longer._frames = self._frames if shared else self._frames[: self._size]
+        longer._frames.append(frame)
+        longer._size = self._size + 1
+        return longer
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[StagedFrame]:
+        return iter(self._frames[: self._size])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrameList) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    @property
+    def first(self) -> StagedFrame | None:
+        return self._frames[0] if self._size else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The staged frames of one batch by one run, undecided as far as this broker knows."""
+
+    number: int
+    sink: str
+    batch: int
+    run: str
+    opened_at_ms: int
+    last_at_ms: int
+    frames: FrameList = field(default_factory=FrameList)
+    messages: int = 0
+    bytes: int = 0
+
+    def with_frame(self, frame: StagedFrame, at_ms: int) -> Stage:
+        return replace(
+            self,
+            last_at_ms=at_ms,
+            frames=self.frames.appended(frame),
+            messages=self.messages + frame.messages,
+            bytes=self.bytes + frame.size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Decided frames of one stage that are still to be copied to their queues, from `done` on."""
+
+    sink: str
+    batch: int
+    run: str
+    frames: tuple[StagedFrame, ...]
+    done: int = 0
+
+    @property
+    def name(self) -> PublicationName:
+        return self.sink, self.batch, self.run
+
+    @property
+    def rest(self) -> tuple[StagedFrame, ...]:
+        return self.frames[self.done :]
+
+
+#: Sink, batch and run.
+PublicationName = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decided batch, and the participants that have published their part."""
+
+    batch: int
+    run: str
+    participants: tuple[Participant, ...]
+    settled: tuple[str, ...] = ()
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        return tuple(each.broker for each in self.participants if each.broker not in self.settled)
+
+    def part_of(self, broker: str) -> Participant | None:
+        return next((each for each in self.participants if each.broker == broker), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkEntry:
+    """One sink. All but the coordinator's name and `published` is only known to the coordinator."""
+
+    coordinator: str
+    query: str = ""
+    run: str = ""
+    superseded: tuple[str, ...] = ()
+    decided: int | None = None
+    decisions: tuple[Decision, ...] = ()
+    #: Batch and run of what was published here last.
+    published: tuple[tuple[int, str], ...] = ()
+
+    def decision(self, batch: int) -> Decision | None:
+        return next((each for each in self.decisions if each.batch == batch), None)
+
+    @property
+    def pending(self) -> tuple[Decision, ...]:
+        return tuple(each for each in self.decisions if each.unsettled)
+
+    def without_run(self, run: str) -> SinkEntry:
+        """Return the entry with a run superseded."""
+        rest = tuple(each for each in self.superseded if each != run)
+        current = "" if self.run == run else self.run
+        return replace(self, run=current, superseded=(*rest, run)[-SUPERSEDED_MAX:])
+
+    def with_run(self, run: str, query: str) -> SinkEntry:
+        before = self.without_run(self.run) if self.run and self.run != run else self
+        known = self.query if self.decided is not None else ""
+        return replace(before, run=run, query=query or known)
+
+    def with_decisions(self, decisions: tuple[Decision, ...]) -> SinkEntry:
+        """Return the entry with these, less those that all participants have settled long ago."""
+        newest = decisions[-SETTLED_KEPT:]
+        return replace(self, decisions=tuple(each for each in decisions if each.unsettled or each in newest))
+
+    def settled(self, batch: int, broker: str) -> SinkEntry:
+        return self.with_decisions(
+            tuple(
+                replace(each, settled=(*each.settled, broker)) if each.batch == batch else each
+                for each in self.decisions
+            )
+        )
+
+    def reset(self) -> SinkEntry:
+        fenced = self.without_run(self.run) if self.run else self
+        return SinkEntry(self.coordinator, superseded=fenced.superseded, published=self.published)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTable:
+    """All sinks, stages and publications of one broker. Its dictionaries are never changed."""
+
+    sinks: dict[str, SinkEntry] = field(default_factory=dict)
+    stages: dict[int, Stage] = field(default_factory=dict)
+    publishing: tuple[Publication, ...] = ()
+    next_stage: int = 0
+    #: The stage that is open for each (sink, batch, run).
+    open: dict[PublicationName, int] = field(default_factory=dict)
+
+    @property
+    def head(self) -> StagedFrame | None:
+        """The frame that is to be published next."""
+        return self.publishing[0].frames[self.publishing[0].done] if self.publishing else None
+
+    @property
+    def floor(self) -> int | None:
+        """The lowest log offset that is still needed here; None if nothing is."""
+        firsts = [stage.frames.first for stage in self.stages.values()]
+        needed = [frame.log_offset for frame in firsts if frame is not None]
+        needed += [each.frames[each.done].log_offset for each in self.publishing]
+        return min(needed, default=None)
+
+    def stage_of(self, name: PublicationName) -> Stage | None:
+        number = self.open.get(name)
+        return None if number is None else self.stages[number]
+
+    def is_publishing(self, name: PublicationName) -> bool:
+        return any(each.name == name for each in self.publishing)
+
+    def has_published(self, name: PublicationName) -> bool:
+        """Whether a batch is in its queues, among the last of its sink that are."""
+        sink, batch, run = name
+        entry = self.sinks.get(sink)
+        return entry is not None and (batch, run) in entry.published
+
+    # --- folds --------------------------------------------------------------------------
+
+    def knows(self, change: SinkChange) -> bool:
+        """Whether what a change speaks of is here; if not, what brought it was lost."""
+        match change:
+            case StageDropped(number) | BatchPublished(number=number):
+                return number in self.stages
+            case PublicationSkipped(log_offset):
+                return self.head is not None and self.head.log_offset == log_offset
+            case SinkRegistered() | StageOpened():
+                return True
+            case _:
+                return change.sink in self.sinks
+
+    def apply(self, change: SinkChange, live_topics: Collection[int]) -> SinkTable:
+        """Return the table after `change`; `live_topics` are the numbers of the topics there are."""
+        match change:
+            case StageOpened(number, sink, batch, run, coordinator, at_ms):
+                known = self._with_sink(sink, self.sinks.get(sink, SinkEntry(coordinator)))
+                stages = {**self.stages, number: Stage(number, sink, batch, run, at_ms, at_ms)}
+                next_stage = max(self.next_stage, number + 1)
+                opened = {**self.open, (sink, batch, run): number}
+                return replace(known, stages=stages, next_stage=next_stage, open=opened)
+            case StageDropped(number):
+                return self._without_stages([number])
+            case BatchPublished():
+                return self._publish(change, live_topics)
+            case PublicationSkipped():
+                return self.advanced()
+            case SinkDeleted(sink):
+                rest = self._without_stages(
+                    [each.number for each in self.stages.values() if each.sink == sink]
+                )
+                return replace(
+                    rest,
+                    sinks={name: entry for name, entry in self.sinks.items() if name != sink},
+                    publishing=tuple(each for each in self.publishing if each.sink != sink),
+                )
+            case SinkRegistered(sink, coordinator):
+                return self._with_sink(sink, self.sinks.get(sink, SinkEntry(coordinator)))
+            case _:
+                return self._with_sink(change.sink, _changed(self.sinks[change.sink], change))
+
+    def staged(self, number: int, frame: StagedFrame, at_ms: int) -> SinkTable:
+        """Return the table after a staged frame."""
+        return replace(self, stages={**self.stages, number: self.stages[number].with_frame(frame, at_ms)})
+
+    def advanced(self) -> SinkTable:
+        """Return the table after the head of `publishing` has come to its queue, or was passed over."""
+        head, *rest = self.publishing
+        return self._finished([replace(head, done=head.done + 1), *rest])
+
+    def without_topic(self, number: int) -> SinkTable:
+        """Return the table after a topic went: nothing is published to it any more."""
+        if not any(frame.topic_number == number for each in self.publishing for frame in each.rest):
+            return self
+        return self._finished(
+            [
+                replace(
+                    each, frames=tuple(frame for frame in each.rest if frame.topic_number != number), done=0
+                )
+                for each in self.publishing
+            ]
+        )
+
+    def _publish(self, change: BatchPublished, live_topics: Collection[int]) -> SinkTable:
+        wanted = set(change.frames)
+        frames = tuple(
+            frame
+            for frame in self.stages[change.number].frames
+            if frame.log_offset in wanted and frame.topic_number in live_topics
+        )
+        rest = self._without_stages([change.number])
+        publication = Publication(change.sink, change.batch, change.run, frames)
+        return rest._finished([*rest.publishing, publication])
+
+    def _finished(self, publishing: list[Publication]) -> SinkTable:
+        """Return the table with these publications, those that are done remembered as such."""
+        table = replace(self, publishing=tuple(each for each in publishing if each.done < len(each.frames)))
+        for each in publishing:
+            if each.done == len(each.frames) and each.sink in table.sinks:
+                entry = table.sinks[each.sink]
+                remembered = (*entry.published, (each.batch, each.run))[-PUBLISHED_MAX:]
+                table = table._with_sink(each.sink, replace(entry, published=remembered))
+        return table
+
+    def _with_sink(self, sink: str, entry: SinkEntry) -> SinkTable:
+        return replace(self, sinks={**self.sinks, sink: entry})
+
+    def _without_stages(self, numbers: list[int]) -> SinkTable:
+        return replace(
+            self,
+            stages={number: stage for number, stage in self.stages.items() if number not in numbers},
+            open={name: number for name, number in self.open.items() if number not in numbers},
+        )
+
+
+def _changed(
+    entry: SinkEntry, change: RunStarted | RunSuperseded | BatchDecided | BatchSettled | SinkReset
+) -> SinkEntry:
+    match change:
+        case RunStarted(run=run, query=query):
+            return entry.with_run(run, query)
+        case RunSuperseded(run=run):
+            return entry.without_run(run)
+        case BatchDecided(batch=batch, run=run, query=query, participants=participants):
+            made = Decision(batch, run, participants)
+            decided = replace(entry, decided=batch, query=query or entry.query)
+            return decided.with_decisions((*entry.decisions, made))
+        case BatchSettled(batch=batch, broker=broker):
+            return entry.settled(batch, broker)
+        case SinkReset():
+            return entry.reset()
+
+
+# --- in a picture of the state ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StagePicture:
+    """A stage with its frames written out."""
+
+    number: int
+    sink: str
+    batch: int
+    run: str
+    opened_at_ms: int
+    last_at_ms: int
+    frames: tuple[StagedFrame, ...]
+
+    def stage(self) -> Stage:
+        messages, size = sum(each.messages for each in self.frames), sum(each.size for each in self.frames)
+        return Stage(
+            self.number, self.sink, self.batch, self.run, self.opened_at_ms, self.last_at_ms,
+            FrameList(self.frames), messages, size,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPicture:
+    """A whole table, as a state frame and the snapshot hold it."""
+
+    sinks: dict[str, SinkEntry] = field(default_factory=dict)
+    stages: tuple[StagePicture, ...] = ()
+    publishing: tuple[Publication, ...] = ()
+    next_stage: int = 0
+
+    @staticmethod
+    def of(table: SinkTable) -> SinkPicture:
+        stages = tuple(
+            StagePicture(
+                each.number, each.sink, each.batch, each.run, each.opened_at_ms, each.last_at_ms,
+                tuple(each.frames),
+            )
+            for each in table.stages.values()
+        )  # fmt: skip
+        publishing = tuple(replace(each, frames=each.rest, done=0) for each in table.publishing)
+        return SinkPicture(table.sinks, stages, publishing, table.next_stage)
+
+    def table(self) -> SinkTable:
+        return SinkTable(
+            self.sinks,
+            {each.number: each.stage() for each in self.stages},
+            self.publishing,
+            self.next_stage,
+            {(each.sink, each.batch, each.run): each.number for each in self.stages},
+        )
