@@ -204,7 +204,7 @@ class GroupPlan:
         number = self.state.sinks.open[stage.sink, stage.batch, stage.run]
         receipt = Receipt(operation, [])
         for each in operation.batches:
-            count = each.batch.num_rows
+            count = each.rows
             at, size = self._place(
                 FrameKind.STAGED, operation.topic.encode(), each.encapsulated, queue=each.queue,
                 queue_offset=number, count=count,

@@ -49,12 +49,12 @@ from rocketq_broker.store.group import (
     AppendOutcome,
     ChangeState,
     Operation,
-    QueueBatch,
     StagedOutcome,
 )
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
@@ -70,6 +70,7 @@ __all__ = [
     "MessageStore",
     "PullResult",
     "QueueBatch",
+    "QueueMessage",
     "StagedOutcome",
     "StoreStatistics",
 ]
@@ -411,7 +412,7 @@ class MessageStore:
         With a stage they are staged instead, and `done` has a StagedOutcome. A caller with several
         appends at hand passes wake=False and calls `wake_writer` after the last.
         """
-        size = sum(each.encapsulated.size for each in batches)
+        size = sum(each.sent_bytes for each in batches)
         self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, stage), wake)
 
     def wake_writer(self) -> None:

@@ -43,7 +43,10 @@ _CONTINUATION: Final = -1
 _VERSION_5: Final = 4
 _PREFIX: Final = struct.Struct("<ii")
 _CANONICAL_SCHEMA: Final = MESSAGE_SCHEMA.serialize()
-_END_OF_STREAM_BYTES: Final = 8
+#: What a stream of message/1 begins with, and what it ends with.
+CANONICAL_SCHEMA: Final = _CANONICAL_SCHEMA.to_pybytes()
+END_OF_STREAM: Final = _PREFIX.pack(_CONTINUATION, 0)
+_END_OF_STREAM_BYTES: Final = len(END_OF_STREAM)
 #: Fields and buffers of message/1, those of the map's entries included.
 _NODES: Final = 8
 _BUFFERS: Final = 20
@@ -311,6 +314,15 @@ def _first_line(error: BaseException) -> str:
 # A table starts with the distance back to its vtable; the vtable holds, at a fixed
 # place for each field, the field's distance from the table's start, or 0 if absent.
 # pyarrow has verified the flatbuffer before any of this looks at it.
+
+
+def metadata_places(metadata: bytes) -> tuple[int, int, int, int]:
+    """Return where a valid record batch's metadata has: body length, row count, nodes, buffers."""
+    batch = _header(metadata)
+    nodes = _indirect(metadata, _field(metadata, batch, 6))
+    buffers = _indirect(metadata, _field(metadata, batch, 8))
+    # A vector begins with its length.
+    return _field(metadata, _root(metadata), 10), _field(metadata, batch, 4), nodes + 4, buffers + 4
 
 
 def _root(data: bytes) -> int:
