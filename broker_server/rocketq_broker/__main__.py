@@ -74,6 +74,8 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
         ("queue_wait_ms_max", "how long a send may wait for the log"),
         ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
+        ("sink_check_ms", "staged messages that were quiet this long are asked about"),
+        ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
     ):
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
 
@@ -118,6 +120,8 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         queued_bytes_max=arguments.queued_bytes_max,
         queue_wait_ms_max=arguments.queue_wait_ms_max,
         flush_timeout_ms=arguments.flush_timeout_ms,
+        sink_check_ms=arguments.sink_check_ms,
+        stage_ttl_ms=arguments.stage_ttl_ms,
         heartbeat_ms=arguments.heartbeat_ms,
         lease_ms=arguments.lease_ms,
     )

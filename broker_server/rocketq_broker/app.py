@@ -37,6 +37,7 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control import install_groups, install_topics
 from rocketq_broker.exchange import Answer, DataRequest, Headers
 from rocketq_broker.measurements import BrokerCollector
+from rocketq_broker.sink_control import install_batches, install_sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,8 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     install_error_answers(app)
     install_topics(app, broker)
     install_groups(app, broker)
+    install_sinks(app, broker)
+    install_batches(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(

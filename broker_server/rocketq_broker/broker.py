@@ -35,6 +35,8 @@ from rocketq_broker.offsets import OffsetsProcessor
 from rocketq_broker.pull import PullProcessor
 from rocketq_broker.registrar import Registrar
 from rocketq_broker.send import SendProcessor
+from rocketq_broker.settler import Settler
+from rocketq_broker.settling import SettlingBatches
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.waiting import HeldCalls
@@ -118,8 +120,11 @@ class Broker:
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
         )
+        self.settler = Settler(config, self.store, self.clock, self._settled)
+        self._settling = SettlingBatches(loop, self.settler.unsettled)
         self.phase = Phase.RUNNING
         self._registrar.start()
+        self.settler.start()
 
     # --- what is registered with the NameServers --------------------------------------------
 
@@ -149,6 +154,7 @@ class Broker:
         if self.phase is Phase.RUNNING:
             self.phase = Phase.DRAINING
             self.held.release_all()
+            self._settling.release_all()
         if self._registrar is not None:
             self._registrar.begin_stop()
 
@@ -158,6 +164,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         if self._registrar is not None:
             await loop.run_in_executor(self.executor, self._registrar.stop)
+            await loop.run_in_executor(self.executor, self.settler.stop)
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         if self.phase is not Phase.FAILED:
@@ -175,6 +182,10 @@ class Broker:
     def leave(self) -> None:
         """End a call that `enter` let in."""
         self._calls -= 1
+
+    async def settled(self, sink: str, batch: int) -> tuple[str, ...]:
+        """Wait, not for long, until a batch is published; return the participants that have not done it."""
+        return await self._settling.wait(sink, batch, self.config.sink_settle_ms)
 
     def forget_topic(self, topic: str) -> None:
         """Drop what was kept of a deleted topic, and let its waiting calls find out."""
@@ -202,6 +213,9 @@ class Broker:
     def _arrived(self, arrivals: Collection[tuple[str, int]]) -> None:
         self.completions.post(self.held.arrived, arrivals)
 
+    def _settled(self, sink: str, batch: int) -> None:
+        self.completions.post(self._settling.settled, (sink, batch))
+
     def _changed(self) -> None:
         if self._registrar is not None:
             self._registrar.topics_changed()
@@ -214,5 +228,6 @@ class Broker:
         self.phase = Phase.FAILED
         self.failure = error
         self.held.release_all()
+        self._settling.release_all()
         if self.on_failure is not None:
             self.on_failure()

@@ -71,6 +71,13 @@ class BrokerConfig:
     #: A sync that takes longer is answered FLUSH_DISK_TIMEOUT.
     flush_timeout_ms: int = 5_000
 
+    #: A stage that was quiet this long is asked about; undecided for so long it is given up.
+    sink_check_ms: int = 30_000
+    stage_ttl_ms: int = 6 * 3600 * 1000
+    #: How long a commit waits for the participants, and after what time one is told again.
+    sink_settle_ms: int = 5_000
+    sink_retry_ms: int = 1_000
+
     heartbeat_ms: int = 3_000
     #: How long a NameServer believes in this broker without hearing of it.
     lease_ms: int = 12_000
@@ -94,6 +101,10 @@ class BrokerConfig:
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
         _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
+        _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
+        _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
+        _check_range("sink_settle_ms", self.sink_settle_ms, 0, 30_000)
+        _check_range("sink_retry_ms", self.sink_retry_ms, 10, 600_000)
         _check_range("heartbeat_ms", self.heartbeat_ms, 10, 600_000)
         _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)
         _check_range("free_disk_bytes_min", self.free_disk_bytes_min, 0, 1 << 50)

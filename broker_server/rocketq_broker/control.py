@@ -141,9 +141,9 @@ def _incarnation(broker: Broker, topic: str) -> str | None:
         return None
 
 
-async def json_body(request: Request, kind: type[T]) -> T:
+async def json_body(request: Request, kind: type[T], bytes_max: int = CONTROL_BODY_BYTES_MAX) -> T:
     """Read a control call's body; no body is an empty object, an unknown field is an error."""
-    chunks = await read_body(request.scope, request.receive, CONTROL_BODY_BYTES_MAX)
+    chunks = await read_body(request.scope, request.receive, bytes_max)
     body = b"".join(chunks) or b"{}"
     given = request.headers.get("content-type", "" if chunks else calls.JSON).partition(";")[0].strip()
     if given.lower() != calls.JSON:

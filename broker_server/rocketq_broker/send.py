@@ -47,6 +47,7 @@ from rocketq.protocol.model import (
     is_legal_name,
 )
 from rocketq.protocol.schema import from_messages
+from rocketq.protocol.sinks import StageName
 from rocketq.service.answers import Disconnected, read_body
 from rocketq_broker.admission import BodySizes, admit
 from rocketq_broker.completions import Completions
@@ -55,9 +56,10 @@ from rocketq_broker.documents import read_document
 from rocketq_broker.exchange import Answer, DataRequest, json_answer
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import number, parse
-from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch
+from rocketq_broker.staging import STAGE_PARAMETERS, stage_of, staged_answer
+from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, StagedOutcome
 
-_PARAMETERS: Final = frozenset({"queue"})
+_PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
 _ARROW: Final = ARROW_STREAM.encode()
 _JSON: Final = JSON.encode()
 #: JSON bodies above this size are read outside of the loop.
@@ -66,7 +68,7 @@ _JSON_INLINE_BYTES: Final = 64 * 1024
 _INLINE_BATCHES: Final = 64
 _RETRY_AFTER_MS: Final = 100
 
-Done = Callable[[AppendOutcome | RocketqError], None]
+Done = Callable[[AppendOutcome | StagedOutcome | RocketqError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,10 @@ class SendProcessor:
         topic, exists = self._topic(request.topic)
         if not topic.perm & Perm.WRITE:
             raise NoPermission("Writing", f"topic {topic.name!r}")
-        named = _named_queues(request.query_string, topic)
+        parameters = parse(request.query_string, _PARAMETERS)
+        named = _named_queues(parameters.get("queue"), topic)
         is_arrow = _is_arrow(request.headers)
+        stage = stage_of(parameters, is_arrow)
         reserved = _announced_bytes(request.headers, config.request_bytes_max)
         if self.in_flight_bytes + reserved > config.in_flight_bytes_max:
             raise SystemBusy(f"{self.in_flight_bytes} bytes of sends are in flight", _RETRY_AFTER_MS)
@@ -126,8 +130,8 @@ class SendProcessor:
             if not exists:
                 await self._create(topic)
             appending = time.perf_counter()
-            outcome: AppendOutcome = await self._completions.outcome(
-                partial(self._append, topic.name, prepared.batches)
+            outcome: AppendOutcome | StagedOutcome = await self._completions.outcome(
+                partial(self._append, topic.name, prepared.batches, stage)
             )
         finally:
             self.in_flight_bytes -= reserved
@@ -135,6 +139,8 @@ class SendProcessor:
         self._measurements.append_seconds.observe(now - appending)
         self._measurements.send_seconds.observe(now - started)
         self._measurements.sent(topic.name, prepared.sizes)
+        if isinstance(outcome, StagedOutcome):
+            return staged_answer(outcome, config.name, topic.name)
         appended = outcome.appended
         if prepared.places is not None:
             appended = tuple(
@@ -143,13 +149,13 @@ class SendProcessor:
             )
         return json_answer(encode(SendAnswer(outcome.status, config.name, topic.name, appended)))
 
-    def _append(self, topic: str, batches: list[QueueBatch], done: Done) -> None:
+    def _append(self, topic: str, batches: list[QueueBatch], stage: StageName | None, done: Done) -> None:
         """Hand batches to the log writer, but wake it only when every request of this turn has.
 
         Woken by the first it would compete with the others for the interpreter, and make
         groups of one.
         """
-        self._store.append(topic, batches, done, wake=False)
+        self._store.append(topic, batches, done, stage=stage, wake=False)
         if not self._waking:
             self._waking = True
             self._loop.call_soon(self._wake)
@@ -268,9 +274,8 @@ def _by_queue(messages: list[Message], queues: list[int], message_bytes_max: int
 # --- what a request says before its body ------------------------------------------------
 
 
-def _named_queues(query_string: bytes, topic: TopicConfig) -> list[int]:
+def _named_queues(text: str | None, topic: TopicConfig) -> list[int]:
     """Return the queue ids of the parameter `queue`; none if the broker is to choose."""
-    text = parse(query_string, _PARAMETERS).get("queue")
     if text is None:
         return []
     named = [number(part, "parameter queue", 0, QUEUE_COUNT_MAX) for part in text.split(",")]

@@ -33,6 +33,7 @@ class Resource(StrEnum):
     CLUSTER = "cluster"
     TOPIC = "topic"
     GROUP = "group"
+    SINK = "sink"
 
 
 @dataclass(frozen=True, slots=True)
