@@ -72,6 +72,8 @@ class Sink:
         self.name = name
         self.timeout_ms = timeout_ms
         self._coordinators = Coordinators(transport, routes)
+        #: The coordinator's name holds as long as the sink, its address until it does not answer.
+        self._known: str | None = None
         self._coordinator: SinkApi | None = None
         self._begun: tuple[str, str, int | None] | None = None
         self._lock = threading.Lock()
@@ -81,7 +83,7 @@ class Sink:
 
     def coordinator(self) -> str:
         """Return the name of the broker that decides, electing it if the sink is new."""
-        return self._until_answered(lambda api: api.broker, "Coordinator", elect=True)
+        return self._known or self._until_answered(lambda api: api.broker, "Coordinator", elect=True)
 
     def begin(self, run: str, query: str = "") -> int | None:
         """Make `run` the sink's current one and return the last batch that is decided, None if none is.
@@ -96,15 +98,16 @@ class Sink:
                 return self._begun[2]
 
             def begin() -> RunAnswer:
+                what = f"Beginning run {run}"
                 return self._until_answered(
-                    lambda api: api.begin_run(self.name, run, query), "Beginning a run"
+                    lambda api: api.begin_run(self.name, run, query), what, elect=True
                 )
 
             try:
                 answer = begin()
             except SinkNotFound:
                 # It was deleted since it was found here: it is a new sink again.
-                self._coordinator = None
+                self._coordinator = self._known = None
                 answer = begin()
             self._begun = (run, query, answer.decided)
             return answer.decided
@@ -173,7 +176,7 @@ class Sink:
                 except SinkNotFound:
                     # It never took part, or an earlier call got this far.
                     continue
-            self._coordinator = self._begun = None
+            self._coordinator = self._known = self._begun = None
 
     # --- inside ------------------------------------------------------------------
 
@@ -186,6 +189,7 @@ class Sink:
         api = self._coordinator
         if api is None:
             api = self._coordinator = self._coordinators.find(self.name, elect=elect)
+            self._known = api.broker
         try:
             return question(api)
         except BrokerUnreachable as error:
