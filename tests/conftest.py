@@ -46,14 +46,17 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One SparkSession on two cores; the connector is found without registering it."""
+    """One SparkSession on two cores; a task may fail once. The connector is found without registering it."""
     from pyspark_rocketq.local import local_session
 
     session = local_session(
         "rocketq-tests",
         cores=2,
         short_lived=True,
-        **{"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))},
+        **{
+            "spark.master": "local[2,2]",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
     )
     yield session
     session.stop()

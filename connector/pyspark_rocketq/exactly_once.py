@@ -64,6 +64,8 @@ class Batch:
     number: int
     run: str
     query: str = ""
+    #: Whether the sink is there for this one write.
+    is_single: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,16 @@ def stream_batch(options: SinkOptions) -> Batch:
 
 
 def write_batch(options: SinkOptions) -> Batch:
-    """Return the batch that a batch write is; made once, on the driver, and carried to its tasks."""
+    """Return the batch that a batch write is; made once, on the driver, and carried to its tasks.
+
+    The sink of a single write is made here, so that a task that outlives the write cannot make it anew.
+    """
     run = uuid.uuid4().hex
     if options.transaction is not None:
         return Batch(options.transaction.app, options.transaction.version, run)
-    return Batch(f"write-{run}", 0, run)
+    batch = Batch(f"write-{run}", 0, run, is_single=True)
+    _sink(options, batch.sink, options.send_timeout_ms).begin(run)
+    return batch
 
 
 def query_of_task() -> str:
@@ -104,7 +111,7 @@ def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch
     """Stage all rows of a task; return when the last is acknowledged."""
     sink = _sink(options, batch.sink, options.send_timeout_ms)
     try:
-        decided = sink.begin(batch.run, batch.query)
+        decided = sink.begin(batch.run, batch.query, elect=not batch.is_single)
     except SinkQueryChanged as error:
         error.hint = _another_checkpoint(batch.sink)
         raise
@@ -167,8 +174,10 @@ def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) 
     log.warning("The write failed; batch %d of sink %s %s.", batch.number, batch.sink, held)
 
 
-def forget(options: SinkOptions, batch: Batch) -> None:
-    """Delete the sink of a write that is over; what cannot be deleted now is for `rocketq sink delete`."""
+def clear_up(options: SinkOptions, batch: Batch) -> None:
+    """Delete the sink of a single write that is over; one that is busy is for `rocketq sink delete`."""
+    if not batch.is_single:
+        return
     try:
         _sink(options, batch.sink, ABORT_TIMEOUT_MS).delete()
     except SinkBusy as error:

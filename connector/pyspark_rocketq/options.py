@@ -205,7 +205,8 @@ REQUEST_BYTES_MAX: Final = 12 * 1024 * 1024
 def _delivery(given: Given, use: Use) -> Delivery:
     """Return what was asked for: exactly-once without a word in streams and for a named transaction."""
     unasked = Delivery.AT_LEAST_ONCE
-    if given.text("txnAppId") is not None or given.text("txnVersion") is not None:
+    is_transaction = given.text("txnAppId") is not None or given.text("txnVersion") is not None
+    if use is Use.STREAM_WRITE or is_transaction:
         unasked = Delivery.EXACTLY_ONCE
     delivery = Delivery(given.choice("delivery", tuple(Delivery), unasked))
     if delivery is Delivery.AT_LEAST_ONCE:

@@ -89,18 +89,14 @@ class RocketqWriter(DataSourceArrowWriter):
         """Commit the transaction; at least once there is nothing to do, since what was sent is there."""
         if self._batch is not None:
             exactly_once.commit(self._options, messages)
-            self._clear_up(self._batch)
+            exactly_once.clear_up(self._options, self._batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._batch is None:
             _warn_of_remains(messages)
         else:
             exactly_once.abort(self._options, messages)
-            self._clear_up(self._batch)
-
-    def _clear_up(self, batch: exactly_once.Batch) -> None:
-        if self._options.transaction is None:
-            exactly_once.forget(self._options, batch)
+            exactly_once.clear_up(self._options, self._batch)
 
 
 class RocketqStreamWriter(DataSourceStreamArrowWriter):

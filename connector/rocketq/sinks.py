@@ -85,13 +85,13 @@ class Sink:
         """Return the name of the broker that decides, electing it if the sink is new."""
         return self._known or self._until_answered(lambda api: api.broker, "Coordinator", elect=True)
 
-    def begin(self, run: str, query: str = "") -> int | None:
+    def begin(self, run: str, query: str = "", *, elect: bool = True) -> int | None:
         """Make `run` the sink's current one and return the last batch that is decided, None if none is.
 
         `query` says whose numbers the batches have, if anybody's: a sink whose batches another query
         numbered refuses (SinkQueryChanged). Asked once for each run: later calls answer from memory.
-        Raises SinkFenced for a run that was superseded, CoordinatorUnreachable, CoordinatorUnknown,
-        CoordinatorConflict.
+        With `elect=False` a sink that no broker knows is not made, but SinkNotFound. Raises SinkFenced
+        for a run that was superseded, CoordinatorUnreachable, CoordinatorUnknown, CoordinatorConflict.
         """
         with self._lock:
             if self._begun is not None and self._begun[:2] == (run, query):
@@ -100,12 +100,14 @@ class Sink:
             def begin() -> RunAnswer:
                 what = f"Beginning run {run}"
                 return self._until_answered(
-                    lambda api: api.begin_run(self.name, run, query), what, elect=True
+                    lambda api: api.begin_run(self.name, run, query), what, elect=elect
                 )
 
             try:
                 answer = begin()
             except SinkNotFound:
+                if not elect:
+                    raise
                 # It was deleted since it was found here: it is a new sink again.
                 self._coordinator = self._known = None
                 answer = begin()

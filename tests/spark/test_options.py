@@ -51,7 +51,7 @@ def test_the_defaults_are_kafkas() -> None:
     assert stream().group is None
     assert stream().commit_group_offsets is False
     assert sink().selection is QueueSelection.ROUND_ROBIN
-    assert sink().delivery is Delivery.AT_LEAST_ONCE
+    assert sink().delivery is Delivery.EXACTLY_ONCE
     assert sink().compression is None
 
 
@@ -224,7 +224,7 @@ def test_a_named_transaction_is_written_exactly_once() -> None:
     options = sink_options(SINK | {"txnAppId": "billing", "txnVersion": "7"}, Use.BATCH_WRITE)
     assert (options.delivery, options.transaction) == (Delivery.EXACTLY_ONCE, Transaction("billing", 7))
     assert sink_options(SINK, Use.BATCH_WRITE).delivery is Delivery.AT_LEAST_ONCE
-    assert sink(sinkId="copies", delivery="exactly-once").sink == "copies"
+    assert sink(sinkId="copies").sink == "copies"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Exactly once, whatever breaks: trials of seeded faults, each until its query ends well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketq.client import Client
+from rocketq.local import LocalCluster
+from tests.testbed.sink_faults import Fault, Harm, Point
+from tests.testbed.sink_query import Shape
+from tests.testbed.sink_trials import DRIVER, NAMED, Bench, Course, DriverCourse, Life, Trial, trial
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession) -> Iterator[Bench]:
+    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+        yield Bench(cluster, spark, client).prepare()
+
+
+@pytest.mark.parametrize("seed", range(len(NAMED)))
+def test_every_row_is_written_once_whatever_breaks(bench: Bench, tmp_path: Path, seed: int) -> None:
+    verdict = Course(bench, trial(seed), tmp_path).run()
+    assert verdict.holds, verdict
+
+
+def test_the_trials_see_duplicates_where_there_are_some(bench: Bench, tmp_path: Path) -> None:
+    verdict = Course(bench, trial(len(NAMED) - 1, "at-least-once"), tmp_path).run()
+    assert verdict.duplicates
+    assert not verdict.missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", [Point.TASK_BEGINS, Point.TASK_ENDS, Point.COMMIT_BEGINS, Point.COMMIT_ENDS]
+)
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_every_row_is_written_once_when_the_driver_is_killed(
+    bench: Bench, tmp_path: Path, point: Point, delivery: str
+) -> None:
+    life = Life((Fault(point, Harm.KILL, 1, DRIVER),))
+    verdict = DriverCourse(bench, Trial(0, Shape.COPY, (life,), delivery), tmp_path).run()
+    assert (verdict.struck, verdict.missing) == (1, 0)
+    if delivery == "exactly-once":
+        assert verdict.holds, verdict
+    elif point in (Point.COMMIT_BEGINS, Point.COMMIT_ENDS):
+        assert verdict.duplicates, "the trials would not see them"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(len(NAMED), 210, 20))
+def test_every_row_is_written_once_under_seeded_faults(bench: Bench, tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 20):
+        verdict = Course(bench, trial(seed), tmp_path / str(seed)).run()
+        assert verdict.holds, (seed, verdict)
