@@ -4,6 +4,7 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
+    a send of one small message                          quick_sends, without a task
     anything else                                        FastAPI (control, operations, docs)
 
 A data call is found by cutting its raw path at the slashes, before anything is
@@ -30,6 +31,7 @@ from rocketq.service.documentation import add_documentation
 from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations
 from rocketq.service.parameters import known_parameters_only
+from rocketq.service.quick import QuickCall
 from rocketq.service.routes import Permission, Resource, Rule
 from rocketq_broker.administration import install_administration
 from rocketq_broker.broker import Broker
@@ -37,6 +39,7 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control import install_groups, install_topics
 from rocketq_broker.exchange import Answer, DataRequest, Headers
 from rocketq_broker.measurements import BrokerCollector
+from rocketq_broker.quick_sends import QuickSends
 from rocketq_broker.sink_control import install_batches, install_sinks
 
 
@@ -81,11 +84,16 @@ class BrokerApp:
         for route in DATA_ROUTES:
             key = _path_key(route.path.encode().split(b"/"))
             self._paths.setdefault(key, {})[route.method] = route
+        self._quick: QuickSends | None = None
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {}
 
     def bound(self, address: str) -> None:
         """Take the address to register under."""
         self._address = address
+
+    def quick(self, call: QuickCall) -> bool:
+        """Take a small send straight from its connection, or leave it to the usual way."""
+        return self._quick is not None and self._quick.take(call)
 
     def begin_shutdown(self) -> None:
         """Answer held calls now: the runner waits for them before the lifespan ends."""
@@ -119,6 +127,10 @@ class BrokerApp:
             OFFSETS: broker.offsets.handle,
             FIND: broker.find.handle,
         }
+        self._quick = QuickSends(
+            broker.config, broker.store, broker.completions, broker.measurements, broker.send,
+            broker.enter, broker.leave,
+        )  # fmt: skip
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await broker.stop()

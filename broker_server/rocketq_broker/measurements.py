@@ -123,6 +123,15 @@ class Measurements:
             traffic.bytes += size.total
             self.message_size.observe_sizes(size)
 
+    def sent_one(self, topic: str, size: int) -> None:
+        """Count an accepted send of one message with a body of `size` bytes."""
+        traffic = self.incoming.get(topic)
+        if traffic is None:
+            traffic = self.incoming[topic] = Traffic()
+        traffic.messages += 1
+        traffic.bytes += size
+        self.message_size.observe(size)
+
     def pulled(self, topic: str, group: str, messages: int, size: int) -> None:
         """Count one answer that carried messages; `size` is that of its frames."""
         key = (topic, group)

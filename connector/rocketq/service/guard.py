@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from rocketq.errors import (
     InvalidConfiguration,
@@ -47,6 +47,7 @@ from rocketq.errors import (
     TooSlow,
 )
 from rocketq.service.answers import error_answer
+from rocketq.service.quick import Quick, QuickProtocol
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -95,9 +96,13 @@ class ConnectionCounts:
     cut: dict[Cut, int] = field(default_factory=lambda: dict.fromkeys(Cut, 0))
 
 
-def guarded(limits: ServerLimits, counts: ConnectionCounts | None = None) -> type[GuardedProtocol]:
+def guarded(
+    limits: ServerLimits, counts: ConnectionCounts | None = None, quick: Quick | None = None
+) -> type[GuardedProtocol]:
     """Return the protocol class that keeps these limits, for uvicorn's `http` setting."""
     bound: dict[str, Any] = {"limits": limits, "counts": counts or ConnectionCounts()}
+    if quick is not None:
+        bound |= {"has_quick": True, "quick": staticmethod(quick)}
     return type("GuardedProtocol", (GuardedProtocol,), bound)
 
 
@@ -109,7 +114,7 @@ class _Phase(Enum):
     BODY = "body"
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(QuickProtocol):
     """One connection under watch; `limits` and `counts` are set by `guarded`."""
 
     limits: ClassVar[ServerLimits] = ServerLimits()
@@ -230,6 +235,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         # As uvicorn's, but a piece that comes when none waits is kept as it is: copied into a
         # bytearray and out again, each byte of a large body would be moved twice more.
+        if self.is_offering:
+            super().on_body(body)
+            return
         cycle = self.cycle
         if cycle.response_complete:
             return
@@ -277,6 +285,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(self, error: RocketqError, why: Cut) -> None:
         """End the connection, with an error if one can be written where the answer belongs."""
         self.counts.cut[why] += 1
+        self.decline()
         cycle = self.cycle
         answering = cycle is not None and not cycle.response_complete
         if self._phase is _Phase.BODY:

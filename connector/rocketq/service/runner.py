@@ -16,6 +16,7 @@ attributes of the app, each of which it may leave out:
     begin_shutdown()   on the loop, before running calls are waited for: it releases held ones
     exit_code          what the process ends with; 0 without it
     connection_counts  what the guard counts into, for the app's /metrics
+    quick(call)        on the loop: takes a small call and answers it without a task (`quick`), or not
 
 A socket has its address before the app starts, but takes no connection until it has
 started: who calls a broker that recovers a long log is refused at once and can turn elsewhere.
@@ -139,7 +140,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded(limits, self.counts),
+                http=guarded(limits, self.counts, getattr(app, "quick", None)),
                 interface="asgi3",
                 ws="none",
                 lifespan="on",

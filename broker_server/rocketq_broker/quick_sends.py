@@ -1,0 +1,218 @@
+"""Sends of one small message, taken straight from the connection.
+
+A message that comes alone pays for every step by itself, so this is the shortest way that
+keeps each promise of `send`: read by `rocketq.protocol.singles`, held against the same limits,
+appended by the same log writer, counted by the same measurements, answered with the same bytes.
+
+It knows only how to say yes. Whatever is not plain (another form, no queue named, a topic that is
+to be created, a limit that is passed, a broker that is not running, no room) is not taken, and
+`send` decides it, creates or refuses, and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketq.errors import RocketqError
+from rocketq.protocol.calls import ARROW_STREAM, SendAnswer, encode
+from rocketq.protocol.model import (
+    KEY_BYTES_MAX,
+    QUEUE_COUNT_MAX,
+    TAG_BYTES_MAX,
+    Appended,
+    Perm,
+    SendStatus,
+    TopicConfig,
+)
+from rocketq.protocol.singles import Single, read_single
+from rocketq.service.answers import error_answer
+from rocketq.service.quick import QuickCall
+from rocketq_broker.admission import PROPERTIES_BYTES_MAX
+from rocketq_broker.completions import Completions
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.exchange import JSON_TYPE
+from rocketq_broker.measurements import Measurements
+from rocketq_broker.query import number, parse
+from rocketq_broker.send import SendProcessor
+from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueMessage
+
+_ARROW_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
+#: Headers of bodies that are not plain.
+_ENCODINGS: Final = frozenset({b"content-encoding", b"transfer-encoding"})
+_PATH_PARTS: Final = (b"v1", b"topics", b"messages")
+_PARAMETERS: Final = frozenset({"queue"})
+#: Targets remembered, of the few that clients use.
+_TARGETS_MAX: Final = 1_024
+#: Stands where the offset goes while an answer's form is made.
+_ANY_OFFSET: Final = 7_777_777_777_777_777_777
+
+
+class _Target(NamedTuple):
+    """What the request line says."""
+
+    topic: str
+    queue: int
+
+
+class QuickSends:
+    """The broker's hook for quick calls; everything but `_Sending.done` runs on the loop's thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        completions: Completions,
+        measurements: Measurements,
+        send: SendProcessor,
+        enter: Callable[[], None],
+        leave: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._measurements = measurements
+        self._send = send
+        self._enter = enter
+        self._leave = leave
+        self._loop = asyncio.get_running_loop()
+        self._waking = False
+        self.completions = completions
+        self._targets: dict[bytes, _Target] = {}
+        self._answers: dict[tuple[SendStatus, _Target], tuple[bytes, bytes]] = {}
+
+    def take(self, call: QuickCall) -> bool:
+        """Take a call and append its message; False leaves it to the usual way, and nothing has happened."""
+        target = self._targets.get(call.target) or self._target(call.target)
+        if target is None or not _is_plain(call):
+            return False
+        started = time.perf_counter()
+        single = read_single(call.body)
+        if single is None:
+            return False
+        try:
+            topic = self._store.topic(target.topic)
+            if not self._is_within_limits(topic, single) or not topic.perm & Perm.WRITE:
+                return False
+            if target.queue >= topic.write_queues:
+                return False
+            return self._append(_Sending(self, call, target, len(single.body), started), single)
+        except RocketqError:
+            return False
+
+    def _append(self, sending: _Sending, single: Single) -> bool:
+        """Hand a message to the log writer; raise RocketqError if that, or the broker, does not take it."""
+        send, body = self._send, sending.call.body
+        config, size = self._config, len(body)
+        if send.in_flight_bytes + size > config.in_flight_bytes_max or size > config.request_bytes_max:
+            return False
+        self._enter()
+        target = sending.target
+        try:
+            message = QueueMessage(target.queue, body, single)
+            self._store.append(target.topic, (message,), sending.done, wake=False)
+        except BaseException:
+            self._leave()
+            raise
+        send.in_flight_bytes += size
+        # As in `send`: the writer is woken once, after all requests of this turn.
+        if not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
+        return True
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._store.wake_writer()
+
+    def _is_within_limits(self, topic: TopicConfig, single: Single) -> bool:
+        limit = topic.message_bytes_max or self._config.message_bytes_max
+        return (
+            len(single.body) <= limit
+            and (single.key is None or len(single.key) <= KEY_BYTES_MAX)
+            and (single.tag is None or _tag_bytes(single.tag) <= TAG_BYTES_MAX)
+            and single.properties_bytes <= PROPERTIES_BYTES_MAX
+        )
+
+    def _target(self, raw: bytes) -> _Target | None:
+        """Read a target that was not met before; None if it is no plain send to one queue."""
+        target = _read_target(raw)
+        if len(self._targets) >= _TARGETS_MAX:
+            self._targets.clear()
+        if target is not None:
+            self._targets[raw] = target
+        return target
+
+    def answer(self, sending: _Sending, outcome: AppendOutcome | RocketqError) -> None:
+        """Answer a message that was appended, or could not be."""
+        call = sending.call
+        self._send.in_flight_bytes -= len(call.body)
+        self._leave()
+        if isinstance(outcome, RocketqError):
+            self._measurements.refused(outcome.code)
+            call.answer(*error_answer(outcome))
+            return
+        self._measurements.append_seconds.observe((now := time.perf_counter()) - sending.appending)
+        self._measurements.send_seconds.observe(now - sending.started)
+        self._measurements.sent_one(sending.target.topic, sending.size)
+        before, behind = self._form(outcome.status, sending.target)
+        body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
+        call.answer(200, (JSON_TYPE, (b"content-length", b"%d" % len(body))), body)
+
+    def _form(self, status: SendStatus, target: _Target) -> tuple[bytes, bytes]:
+        """Return what stands before and behind the offset in the answer to a send."""
+        form = self._answers.get((status, target))
+        if form is None:
+            places = (Appended(target.queue, _ANY_OFFSET, 1),)
+            whole = encode(SendAnswer(status, self._config.name, target.topic, places))
+            before, _, behind = whole.rpartition(b"%d" % _ANY_OFFSET)
+            if len(self._answers) >= _TARGETS_MAX:
+                self._answers.clear()
+            form = self._answers[status, target] = (before, behind)
+        return form
+
+
+class _Sending:
+    """One message on its way to the log and back."""
+
+    __slots__ = ("appending", "call", "sends", "size", "started", "target")
+
+    def __init__(
+        self, sends: QuickSends, call: QuickCall, target: _Target, size: int, started: float
+    ) -> None:
+        self.sends = sends
+        self.call = call
+        self.target = target
+        self.size = size
+        self.started = started
+        self.appending = time.perf_counter()
+
+    def done(self, outcome: AppendOutcome | RocketqError) -> None:
+        """Called by the log writer, on its thread."""
+        self.sends.completions.post(self._answer, outcome)
+
+    def _answer(self, outcome: AppendOutcome | RocketqError) -> None:
+        self.sends.answer(self, outcome)
+
+
+def _tag_bytes(tag: str) -> int:
+    return len(tag) if tag.isascii() else len(tag.encode())
+
+
+def _is_plain(call: QuickCall) -> bool:
+    """Whether the headers announce an Arrow stream as it is."""
+    headers = call.headers
+    return _ARROW_TYPE in headers and not any(name in _ENCODINGS for name, _ in headers)
+
+
+def _read_target(raw: bytes) -> _Target | None:
+    path, _, query = raw.partition(b"?")
+    parts = path.split(b"/")
+    if b"%" in path or len(parts) != 5 or (parts[1], parts[2], parts[4]) != _PATH_PARTS:
+        return None
+    try:
+        text = parse(query, _PARAMETERS).get("queue", "")
+        return _Target(parts[3].decode("latin-1"), number(text, "parameter queue", 0, QUEUE_COUNT_MAX))
+    except RocketqError:
+        return None

@@ -1,0 +1,168 @@
+"""Small requests that come whole, answered without a task of their own.
+
+uvicorn makes a task, an event and two writes of every request: as much work as the broker has
+with a small message. So an app may have a hook `quick(call) -> bool`. It is offered each POST that
+announced a small body, once that is here, on a connection where nothing else is under way, as
+a `QuickCall`; it says whether it takes it, and answers by `QuickCall.answer`, at once or later.
+What it does not take goes the usual way, as if it had not been offered, and so does at once a request
+that is ended before it is whole.
+
+A quick call stands where uvicorn has the cycle of a request, with what of it uvicorn and the
+guard look at. So pipelined requests wait for it, a connection that is told to close does so
+after its answer, and every deadline holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from rocketq.service.answers import error_answer, unforeseen
+
+Headers = Sequence[tuple[bytes, bytes]]
+_CLOSE: Final = (b"connection", b"close")
+#: What is offered is held for its connection until it is whole.
+OFFERED_BYTES_MAX: Final = 64 * 1024
+
+
+class _Deaf:
+    """The event that wakes a request's task: a quick call has no task."""
+
+    def set(self) -> None:
+        pass
+
+
+_DEAF: Final = _Deaf()
+
+
+class QuickCall:
+    """One request with its whole body, and the way to answer it."""
+
+    __slots__ = (
+        "_protocol", "body", "disconnected", "headers", "keep_alive", "message_event", "response_complete",
+        "response_started", "target",
+    )  # fmt: skip
+
+    def __init__(self, protocol: QuickProtocol, target: bytes, headers: Headers, body: bytes) -> None:
+        self._protocol = protocol
+        self.target = target
+        self.headers = headers
+        self.body = body
+        # What uvicorn and the guard look at, and set.
+        self.keep_alive = True
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self.message_event = _DEAF
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer in one write; `headers` has everything but the connection's own. The loop's thread calls."""
+        if self.response_complete:
+            return
+        self.response_started = self.response_complete = True
+        if self.disconnected:
+            return
+        protocol = self._protocol
+        if not self.keep_alive:
+            headers = [*headers, _CLOSE]
+        lines = [name + b": " + value + b"\r\n" for name, value in headers]
+        protocol.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+
+Quick = Callable[[QuickCall], bool]
+
+
+class QuickProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a hook for quick calls."""
+
+    has_quick: ClassVar[bool] = False
+
+    @staticmethod
+    def quick(call: QuickCall) -> bool:
+        """The app's hook, if it has one."""
+        return False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        #: The body of a request that may become a quick call, as far as it has come.
+        self._offered: list[bytes] | None = None
+
+    @property
+    def is_offering(self) -> bool:
+        """Whether what comes of a body is kept here."""
+        return self._offered is not None
+
+    def on_headers_complete(self) -> None:
+        cycle = self.cycle
+        if (
+            not self.has_quick
+            or (cycle is not None and not cycle.response_complete)
+            or self.expect_100_continue
+            or self.parser.get_method() != b"POST"
+            or not self._announces_little()
+        ):
+            super().on_headers_complete()
+        else:
+            self._offered = []
+
+    def on_body(self, body: bytes) -> None:
+        if self._offered is None:
+            super().on_body(body)
+        else:
+            self._offered.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._offered is not None:
+            pieces, self._offered = self._offered, None
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if self._is_taken(body):
+                return
+            super().on_headers_complete()
+            if body:
+                self.on_body(body)
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._offered = None
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        self.decline()
+        super().shutdown()
+
+    def decline(self) -> None:
+        """Let a request go the usual way of which more is to come."""
+        if self._offered is not None:
+            pieces, self._offered = self._offered, None
+            super().on_headers_complete()
+            for piece in pieces:
+                self.on_body(piece)
+
+    def _announces_little(self) -> bool:
+        for name, value in self.headers:
+            if name == b"content-length":
+                return len(value) <= 5 and value.isdigit() and int(value) <= OFFERED_BYTES_MAX
+        return False
+
+    def _is_taken(self, body: bytes) -> bool:
+        if (
+            self.flow.write_paused
+            or self.parser.get_http_version() != "1.1"
+            or not self.parser.should_keep_alive()
+        ):
+            return False
+        call = QuickCall(self, self.url, self.headers, body)
+        before, self.cycle = self.cycle, call  # type: ignore[assignment]
+        try:
+            taken = self.quick(call)
+        except Exception as error:  # noqa: BLE001  as for any request, it is logged and told
+            call.answer(*error_answer(unforeseen(error, call.target.decode("latin-1"))))
+            return True
+        if not taken:
+            self.cycle = before
+        return taken
