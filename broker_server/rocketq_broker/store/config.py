@@ -31,6 +31,8 @@ class StoreConfig:
     queued_bytes_max: int = 256 << 20
     #: What one group commit takes at most.
     group_bytes_max: int = 32 << 20
+    #: What one group commit copies of decided batches, beyond the first frame (`publishing`).
+    publish_bytes_max: int = 16 << 20
     #: Batches below this size are merged with others of their queue in the same group.
     merge_bytes: int = 16 << 10
     open_files_max: int = 512
@@ -55,8 +57,8 @@ class StoreConfig:
             )
         for name in (
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
-            "group_bytes_max", "queue_file_units", "retention_interval_ms", "topics_max", "queues_max",
-            "queue_wait_ms_max", "index_interval_ms", "flush_timeout_ms",
+            "group_bytes_max", "publish_bytes_max", "queue_file_units", "retention_interval_ms",
+            "topics_max", "queues_max", "queue_wait_ms_max", "index_interval_ms", "flush_timeout_ms",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

@@ -18,8 +18,8 @@ from rocketq.protocol.ipc import read_stored
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.sinks import SinkTable, StagedFrame
 
-#: What one group copies, beyond its first frame.
-PUBLISHED_BYTES_MAX: Final = 16 << 20
+#: What one group copies at most; of large frames `StoreConfig.publish_bytes_max` allows fewer.
+FRAMES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,14 @@ class LostFrame:
     why: str
 
 
-def read_copies(
-    log: CommitLog, table: SinkTable, bytes_max: int = PUBLISHED_BYTES_MAX
-) -> list[StagedCopy | LostFrame]:
+def read_copies(log: CommitLog, table: SinkTable, bytes_max: int) -> list[StagedCopy | LostFrame]:
     """Read the frames that are to be published next, at least one if one is written; raise CorruptFrame."""
     found: list[StagedCopy | LostFrame] = []
     size = 0
     for publication in table.publishing:
         for frame in publication.frames[publication.done :]:
-            if (found and size + frame.size > bytes_max) or frame.log_offset >= log.end:
+            full = size + frame.size > bytes_max or len(found) == FRAMES_MAX
+            if (found and full) or frame.log_offset >= log.end:
                 return found
             found.append(_read(log, frame))
             size += frame.size

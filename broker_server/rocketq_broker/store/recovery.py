@@ -34,7 +34,8 @@ from rocketq_broker.store.damage import witness_against
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.queues import QueueKey, Queues, keyed
-from rocketq_broker.store.sinks import StagedFrame
+from rocketq_broker.store.sink_changes import BatchPublished
+from rocketq_broker.store.sinks import PublicationName, StagedFrame
 from rocketq_broker.store.snapshot import Snapshot
 from rocketq_broker.store.state import (
     TOPIC_CHANGES,
@@ -84,6 +85,8 @@ class Recovery:
     _lost_at: int | None = None
     #: The queue offsets [first, end) that a lost frame took.
     lost: list[tuple[QueueKey, int, int]] = field(default_factory=list)
+    #: Of decided batches, how many staged frames a lost frame took.
+    lost_staged: dict[PublicationName, int] = field(default_factory=dict)
     #: A log replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
     #: The log offset below which a snapshot says that all was on disk, whatever became of the queues.
@@ -208,10 +211,15 @@ class Recovery:
             raise self._nonsense(header.log_offset, "it is no copy of the frame that was to be published")
 
     def _fold_change(self, change: Change, log_offset: int) -> None:
-        if not isinstance(change, (*TOPIC_CHANGES, OffsetsCommitted)) and not self.state.sinks.knows(change):
-            if self._lost_at is not None:
+        if not isinstance(change, (*TOPIC_CHANGES, OffsetsCommitted)):
+            if not self.state.sinks.knows(change):
+                if self._lost_at is None:
+                    raise self._nonsense(log_offset, f"what {change} speaks of does not exist there")
                 return
-            raise self._nonsense(log_offset, f"what {change} speaks of does not exist there")
+            if isinstance(change, BatchPublished) and (missing := self.state.sinks.missing(change)):
+                if self._lost_at is None:
+                    raise self._nonsense(log_offset, f"{missing} frames that it names are not staged there")
+                self.lost_staged[change.sink, change.batch, change.run] = missing
         name = change.config.name if isinstance(change, TopicAltered) else getattr(change, "name", None)
         known = name is None or name in self.state.topics
         if not known and self._lost_at is not None:

@@ -24,7 +24,7 @@ from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
-from rocketq_broker.store.sinks import Publication, SinkTable, Stage, StagedFrame
+from rocketq_broker.store.sinks import Publication, Stage, StagedFrame
 
 DIRECTORY: Final = "salvage"
 _COPY_BYTES: Final = 8 << 20
@@ -59,14 +59,13 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class LostStaged:
-    """Staged messages that are gone and that their sink still counts on."""
+    """Staged frames that are gone, of a batch that is decided or still may be."""
 
     sink: str
     batch: int
     run: str
     is_decided: bool
     frames: int
-    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +145,18 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
         if number in names
     )
     handles.close()
-    return SalvageReport(tuple(gaps), lost, report, tuple(_lost_staged(recovery.state.sinks, gaps)))
+    return SalvageReport(tuple(gaps), lost, report, tuple(_lost_staged(recovery, gaps)))
 
 
-def _lost_staged(sinks: SinkTable, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
+def _lost_staged(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
     """Yield what of each stage and publication lies in a gap.
 
-    What a stage was told of only by lost frames is in no stage; its commit finds it missing.
+    Frames of an undecided stage that nothing but themselves told of are not here; a commit that
+    names them finds them missing, and is refused.
     """
+    for (sink, batch, run), count in recovery.lost_staged.items():
+        yield LostStaged(sink, batch, run, True, count)
+    sinks = recovery.state.sinks
     kept: list[tuple[Stage | Publication, bool, tuple[StagedFrame, ...]]] = [
         *((each, False, tuple(each.frames)) for each in sinks.stages.values()),
         *((each, True, each.rest) for each in sinks.publishing),
@@ -161,8 +164,7 @@ def _lost_staged(sinks: SinkTable, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
     for each, is_decided, frames in kept:
         lost = [one for one in frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
         if lost:
-            messages = sum(one.messages for one in lost)
-            yield LostStaged(each.sink, each.batch, each.run, is_decided, len(lost), messages)
+            yield LostStaged(each.sink, each.batch, each.run, is_decided, len(lost))
 
 
 def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:

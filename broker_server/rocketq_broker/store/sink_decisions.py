@@ -28,21 +28,19 @@ from rocketq.sink_errors import (
     SinkQueryChanged,
     StageNotFound,
 )
-from rocketq_broker.store.sinks import (
+from rocketq_broker.store.sink_changes import (
     BatchDecided,
     BatchPublished,
     BatchSettled,
     RunStarted,
     RunSuperseded,
     SinkDeleted,
-    SinkEntry,
     SinkRegistered,
     SinkReset,
-    SinkTable,
-    Stage,
     StageDropped,
     StageOpened,
 )
+from rocketq_broker.store.sinks import SinkEntry, SinkTable, Stage
 
 #: What one broker keeps: each is in every picture of the state.
 SINKS_MAX: Final = 10_000

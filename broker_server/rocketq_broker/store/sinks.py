@@ -21,9 +21,21 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-import msgspec
-
 from rocketq.protocol.sinks import Participant
+from rocketq_broker.store.sink_changes import (
+    BatchDecided,
+    BatchPublished,
+    BatchSettled,
+    PublicationSkipped,
+    RunStarted,
+    RunSuperseded,
+    SinkChange,
+    SinkDeleted,
+    SinkRegistered,
+    SinkReset,
+    StageDropped,
+    StageOpened,
+)
 
 #: Runs of a sink that are remembered as superseded, the newest of them.
 SUPERSEDED_MAX: Final = 64
@@ -31,98 +43,6 @@ SUPERSEDED_MAX: Final = 64
 #: decided once all have: a participant must remember more, to know what it did when it is asked again.
 PUBLISHED_MAX: Final = 8
 SETTLED_KEPT: Final = 2
-
-
-class SinkRegistered(msgspec.Struct, frozen=True, tag="sink_registered"):
-    """A sink is coordinated by this broker, for good."""
-
-    sink: str
-    coordinator: str
-
-
-class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
-    """A run became the current one of its sink; the one before is superseded."""
-
-    sink: str
-    run: str
-    query: str
-
-
-class RunSuperseded(msgspec.Struct, frozen=True, tag="run_superseded"):
-    """A run may decide nothing any more."""
-
-    sink: str
-    run: str
-
-
-class BatchDecided(msgspec.Struct, frozen=True, tag="batch_decided"):
-    """A batch consists of exactly these frames."""
-
-    sink: str
-    batch: int
-    run: str
-    query: str
-    participants: tuple[Participant, ...]
-
-
-class BatchSettled(msgspec.Struct, frozen=True, tag="batch_settled"):
-    """A participant has published its part of a batch."""
-
-    sink: str
-    batch: int
-    broker: str
-
-
-class SinkReset(msgspec.Struct, frozen=True, tag="sink_reset"):
-    """What was decided is forgotten, and its last run superseded; the coordinator stays."""
-
-    sink: str
-
-
-class SinkDeleted(msgspec.Struct, frozen=True, tag="sink_deleted"):
-    """A sink is forgotten, with all that is staged and still to be published of it."""
-
-    sink: str
-
-
-class StageOpened(msgspec.Struct, frozen=True, tag="stage_opened"):
-    """A stage began; it makes the sink known, too, where it is not."""
-
-    number: int
-    sink: str
-    batch: int
-    run: str
-    coordinator: str
-    at_ms: int
-
-
-class StageDropped(msgspec.Struct, frozen=True, tag="stage_dropped"):
-    """Nothing of a stage will be published."""
-
-    number: int
-
-
-class BatchPublished(msgspec.Struct, frozen=True, tag="batch_published"):
-    """Of a stage these frames, ascending, are to be published; the rest is dropped."""
-
-    number: int
-    sink: str
-    batch: int
-    run: str
-    frames: tuple[int, ...]
-
-
-class PublicationSkipped(msgspec.Struct, frozen=True, tag="publication_skipped"):
-    """The next frame to be published is lost; it is passed over."""
-
-    log_offset: int
-    why: str
-
-
-SinkChange = (
-    SinkRegistered | RunStarted | RunSuperseded | BatchDecided | BatchSettled | SinkReset | SinkDeleted
-    | StageOpened | StageDropped | BatchPublished | PublicationSkipped
-)  # fmt: skip
 
 
 class StagedFrame(NamedTuple):
@@ -310,6 +230,12 @@ class SinkTable:
         needed = [frame.log_offset for frame in firsts if frame is not None]
         needed += [each.frames[each.done].log_offset for each in self.publishing]
         return min(needed, default=None)
+
+    def missing(self, change: BatchPublished) -> int:
+        """Return how many of the frames to be published its stage has not."""
+        return len(
+            set(change.frames).difference(each.log_offset for each in self.stages[change.number].frames)
+        )
 
     def stage_of(self, name: PublicationName) -> Stage | None:
         number = self.open.get(name)

@@ -20,7 +20,8 @@ import msgspec
 from rocketq.protocol.calls import GroupOffset
 from rocketq.protocol.model import TopicConfig
 from rocketq.protocol.route import DataVersion
-from rocketq_broker.store.sinks import SinkChange, SinkPicture, SinkTable, StagedFrame
+from rocketq_broker.store.sink_changes import SinkChange
+from rocketq_broker.store.sinks import SinkPicture, SinkTable, StagedFrame
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):

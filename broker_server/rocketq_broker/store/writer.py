@@ -365,7 +365,7 @@ class LogWriter:
 
     def _plan_publishing(self, plan: GroupPlan) -> None:
         try:
-            plan.publish(read_copies(self._log, plan.state.sinks))
+            plan.publish(read_copies(self._log, plan.state.sinks, self._config.publish_bytes_max))
         except CorruptFrame as damage:
             # What was decided is not given up: it stays the next to be published, and people are told.
             self._pause_publishing(damage)
