@@ -35,7 +35,8 @@ from rocketq_broker.store.commit_log import Extent, LogCursor
 from rocketq_broker.store.merging import Addressed, may_have_keys, merge
 from rocketq_broker.store.publishing import LostFrame, StagedCopy
 from rocketq_broker.store.queues import QueueKey, Queues
-from rocketq_broker.store.sinks import PublicationName, PublicationSkipped, StagedFrame
+from rocketq_broker.store.sink_changes import PublicationSkipped
+from rocketq_broker.store.sinks import PublicationName, StagedFrame
 from rocketq_broker.store.state import Change, Picture, State, TopicEntry
 
 #: A merged frame grows no larger than this.
