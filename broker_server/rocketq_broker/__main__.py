@@ -21,7 +21,7 @@ from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
-from rocketq_broker.heap import keep_freed_memory, leave_out_pandas
+from rocketq_broker.heap import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.retention import RetentionPolicy
 
 log = structlog.get_logger("rocketq.broker")
@@ -145,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rocketq_broker: {error}", file=sys.stderr)
         return 2
     app = create_app(config)
+    collect_rarely()
     app.bound(address_of(listener))
     # A fault ends the process the way an operator would: in good order, only with another exit code.
     app.broker.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
