@@ -41,6 +41,7 @@ from rocketq_broker.exchange import Answer, DataRequest, Headers
 from rocketq_broker.measurements import BrokerCollector
 from rocketq_broker.quick_sends import QuickSends
 from rocketq_broker.sink_control import install_batches, install_sinks
+from rocketq_broker.sink_measurements import SinkCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,7 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     registry.register(
         BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
     )
+    registry.register(SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls))
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

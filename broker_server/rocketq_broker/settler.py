@@ -110,6 +110,12 @@ class Settler:
         with self._lock:
             return tuple(each for each in decision.unsettled if (sink, batch, each) not in self._published)
 
+    @property
+    def calls(self) -> int:
+        """How many publications and questions are under way."""
+        with self._lock:
+            return len(self._under_way) + len(self._asking)
+
     def problem(self, sink: str, brokers: tuple[str, ...]) -> str:
         """Return why participants have not published yet, as far as that is known."""
         with self._lock:

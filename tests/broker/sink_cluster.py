@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from rocketq.clock import Clock
+from rocketq.clock import Clock, ManualClock
+from rocketq.nameserver_api import NameServerApi
 from rocketq.protocol.calls import CreateTopicRequest
 from rocketq.protocol.model import Message, PullStatus
 from rocketq.protocol.sinks import (
@@ -80,6 +82,7 @@ class SinkCluster:
     def __enter__(self) -> Self:
         transport = self._stack.enter_context(Transport())
         nameserver = self._stack.enter_context(ServerThread(create_nameserver(NameServerConfig())))
+        self.nameserver = NameServerApi(transport, nameserver.address)
         quick = {"sink_retry_ms": 20, "heartbeat_ms": 50, "lease_ms": 10_000, **self._fields}
         for name in "abcdef"[: self._count]:
             config = BrokerConfig(
@@ -111,6 +114,33 @@ def stage(
 ) -> StagedAnswer:
     name = StageName(sink, batch, run, "a")
     return node.api.stage(name, "t", [queue], stream([Message(body) for body in bodies]))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look until it holds; the test's timeout bounds it."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.005)
+
+
+def look_later(cluster: SinkCluster, clock: ManualClock, ms: int) -> None:
+    """Let time pass, and every broker do what is due then."""
+    clock.advance(ms)
+    for node in cluster.nodes:
+        settler = node.app.broker.settler
+        settler.look()
+        wait_until(lambda: settler.calls == 0)  # noqa: B023
+
+
+def stages(cluster: SinkCluster) -> list[int]:
+    """How many undecided stages each broker has."""
+    return [len(each.stages) for node in cluster.nodes for each in node.api.sinks().sinks]
+
+
+def known_address(cluster: SinkCluster, broker: str) -> str:
+    """Where the NameServer says that a broker is."""
+    alive = cluster.nameserver.cluster().brokers
+    return next((each.identity.address for each in alive if each.identity.broker == broker), "")
 
 
 def participants(*answers: StagedAnswer) -> tuple[Participant, ...]:
