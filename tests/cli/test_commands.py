@@ -12,8 +12,17 @@ from typing import Any
 
 import pytest
 
+from rocketq.cli.connection import Administration
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.local import LocalCluster
+from rocketq.protocol.calls import CreateTopicRequest
+from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.model import Message
+from rocketq.protocol.schema import from_messages
+from rocketq.protocol.sinks import CommitBatchRequest, StageName
+from rocketq.routes import RouteCache
+from rocketq.sink_api import SinkApi
+from rocketq.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,35 @@ def test_every_command_explains_itself_with_examples(path: list[str]) -> None:
     done = Shell([])(*path, "--help")
     assert done.code == 0
     assert f"rocketq {' '.join(path)}" in done.out.split("Examples:", 1)[1]
+
+
+def test_a_sink_can_be_listed_described_reset_and_deleted(
+    rocketq: Shell, cluster: LocalCluster, topic: str
+) -> None:
+    with Transport() as transport:
+        masters = Administration(
+            RouteCache(cluster.nameservers, transport), lambda name, at: SinkApi(transport, name, at)
+        ).masters()
+        coordinator, other = masters
+        for each in masters:
+            each.register_sink(topic, coordinator.broker)
+        coordinator.begin_run(topic, "run-1", "query-1")
+        coordinator.commit_batch(topic, 3, CommitBatchRequest("run-1", (), "query-1"))
+        stage = StageName(topic, 4, "run-1", coordinator.broker)
+        other.create_topic(topic, CreateTopicRequest(1, 1))
+        other.stage(stage, topic, [0], write_stream([from_messages([Message(b"x")] * 5)]))
+    [listed] = [row for row in rocketq("sink", "list", "-o", "jsonl").lines if row["sink"] == topic]
+    assert (listed["coordinator"], listed["decided"], listed["pending"], listed["staged"]) == (
+        coordinator.broker, 3, 0, 5,
+    )  # fmt: skip
+    described = {row["broker"]: row for row in rocketq("sink", "describe", topic, "-o", "json").json}
+    assert described[other.broker]["stages"] == ["4/run-1"]
+    assert described[coordinator.broker]["query"] == "query-1"
+    assert rocketq("sink", "reset", topic, stdin="another\n").code != 0
+    assert rocketq("sink", "reset", topic, "--yes").code == 0
+    assert rocketq("sink", "describe", topic, "-o", "json").json[0]["decided"] is None
+    assert rocketq("sink", "delete", topic, stdin=f"{topic}\n").code == 0
+    assert rocketq("sink", "describe", topic).code == 3
 
 
 def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Shell, topic: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import rich_click as click
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "http://127.0.0.1:9876"
 F = TypeVar("F", bound=Callable[..., Any])
+#: How a broker is called; a command may need more than BrokerApi.
+Api = TypeVar("Api", bound="BrokerApi")
 
 
 def nameservers_option(command: F) -> F:
@@ -44,14 +46,14 @@ def described(client: Client, topic: str) -> dict[str, TopicDescription]:
     return client.describe_topic(topic)
 
 
-class Administration:
+class Administration(Generic[Api]):
     """What operators ask: every master broker, rather than the ones a topic's route names."""
 
-    def __init__(self, routes: RouteCache, api: Callable[[str, str], BrokerApi]) -> None:
+    def __init__(self, routes: RouteCache, api: Callable[[str, str], Api]) -> None:
         self.routes = routes
         self._api = api
 
-    def masters(self) -> list[BrokerApi]:
+    def masters(self) -> list[Api]:
         """Return the master of every broker group that is alive, by name."""
         from rocketq.protocol.route import MASTER_ID
 
@@ -61,7 +63,7 @@ class Administration:
 
 
 @contextmanager
-def administration(nameservers: str) -> Iterator[Administration]:
+def administration(nameservers: str) -> Iterator[Administration[BrokerApi]]:
     """Open the connections an operator's command needs, and close them after it."""
     from rocketq.broker_api import BrokerApi
     from rocketq.routes import RouteCache

@@ -15,9 +15,9 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors
+from rocketq import errors, sink_errors
 from rocketq.child import ServerNotStarted
-from rocketq.cli import cluster, doctor, groups, messages, servers, topics
+from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
 from rocketq.cli.output import say
 
 UNHEALTHY: Final = 10
@@ -28,7 +28,9 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.TopicNotFound, 3),
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
+    (sink_errors.SinkNotFound, 3),
     (errors.Conflict, 5),
+    (sink_errors.SinkBusy, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
     (errors.NameServersUnreachable, 4),
@@ -73,6 +75,7 @@ for command in (
     messages.produce,
     messages.consume,
     groups.group,
+    sinks.sink,
     cluster.cluster,
     doctor.doctor,
     doctor.demo,
