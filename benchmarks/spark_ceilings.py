@@ -17,9 +17,11 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from benchmarks.data import bodies
@@ -51,6 +53,29 @@ class PrebuiltSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return PrebuiltReader(int(self.options["rows"]), int(self.options["partitions"]))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return PrebuiltStream(int(self.options["rows"]), int(self.options["partitions"]))
+
+
+def prebuilt_batches(rows: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    columns = {
+        "key": pa.nulls(BATCH_ROWS, pa.binary()),
+        "value": bodies(BATCH_ROWS, 1),
+        "tag": pa.nulls(BATCH_ROWS, pa.string()),
+        "topic": pa.repeat("bench", BATCH_ROWS),
+        "broker": pa.repeat("broker-a", BATCH_ROWS),
+        "queue": pa.repeat(pa.scalar(0, pa.int32()), BATCH_ROWS),
+        "offset": pa.array(range(BATCH_ROWS), pa.int64()),
+        "timestamp": pa.repeat(pa.scalar(1_700_000_000_000_000, pa.timestamp("us", tz="UTC")), BATCH_ROWS),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    left = rows
+    while left:
+        yield batch if left >= BATCH_ROWS else batch.slice(0, left)
+        left -= min(left, BATCH_ROWS)
+
 
 @dataclass(frozen=True)
 class PrebuiltReader(DataSourceReader):
@@ -61,25 +86,34 @@ class PrebuiltReader(DataSourceReader):
         return [InputPartition(number) for number in range(self.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+        yield from prebuilt_batches(self.rows // self.parts)
 
-        columns = {
-            "key": pa.nulls(BATCH_ROWS, pa.binary()),
-            "value": bodies(BATCH_ROWS, 1),
-            "tag": pa.nulls(BATCH_ROWS, pa.string()),
-            "topic": pa.repeat("bench", BATCH_ROWS),
-            "broker": pa.repeat("broker-a", BATCH_ROWS),
-            "queue": pa.repeat(pa.scalar(0, pa.int32()), BATCH_ROWS),
-            "offset": pa.array(range(BATCH_ROWS), pa.int64()),
-            "timestamp": pa.repeat(
-                pa.scalar(1_700_000_000_000_000, pa.timestamp("us", tz="UTC")), BATCH_ROWS
-            ),
-        }
-        batch = pa.RecordBatch.from_pydict(columns)
-        left = self.rows // self.parts
-        while left:
-            yield batch if left >= BATCH_ROWS else batch.slice(0, left)
-            left -= min(left, BATCH_ROWS)
+
+@dataclass
+class PrebuiltStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """All rows are there from the beginning, and no more come: without rows, a query that is idle."""
+
+    rows: int
+    parts: int
+    #: What an idle question waits, as a source would that asks somebody.
+    idle_s: float = 0.5
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"rows": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self.idle_s = 0.0
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        if start["rows"] == self.rows:
+            time.sleep(self.idle_s)
+        return {"rows": self.rows}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(self.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from prebuilt_batches(self.rows // self.parts)
 
 
 class DiscardSink(DataSource):

@@ -60,7 +60,7 @@ class Pulled:
     min_offset: int
     max_offset: int
     incarnation: str
-    body: bytes = field(repr=False)
+    body: bytes | memoryview = field(repr=False)
 
     def slices(self, end: int | None = None) -> list[FrameSlice]:
         """Open the frames, cut to [offset, end); raise CorruptFrame."""

@@ -24,11 +24,12 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
+import numpy as np
 import pyarrow as pa
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -54,7 +55,8 @@ CONTROL_BYTES_MAX: Final = 32 * 1024 * 1024
 #: A pull stops after the frame that reaches its limit, so one frame comes on top.
 PULL_ANSWER_BYTES_MAX: Final = PULL_BYTES_MAX + FRAME_BYTES_MAX
 
-_RECEIVE_BYTES: Final = 1024 * 1024
+#: One receive: a block that stays in the processor's cache and in the allocator's hands.
+_RECEIVE_BYTES: Final = 256 * 1024
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 Body: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
@@ -78,7 +80,7 @@ class Response:
 
     status: int
     headers: Mapping[str, str] = field(hash=False)
-    body: bytes
+    body: bytes | memoryview
 
 
 class Deadline:
@@ -296,13 +298,31 @@ def _timeout(left_s: float, connect_timeout_ms: int, body: memoryview | None) ->
     return urllib3.Timeout(connect=connect, read=left_s)
 
 
-def _read(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) -> bytes:
+def _read(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) -> bytes | memoryview:
     """Take in the body, at most `limit` bytes, giving each receive what is left of the deadline."""
     announced = response.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
+    if not announced.isdigit():
+        return b"".join(_received(response, deadline, limit))
+    size = int(announced)
+    if size > limit:
         raise HTTPError(f"its answer is {announced} bytes, more than the {limit} asked for")
+    if size <= _RECEIVE_BYTES:
+        return b"".join(_received(response, deadline, limit))
+    # Put in place as it comes: its parts and the whole are never there both. Not a bytearray, which is
+    # filled with zeros first.
+    whole = np.empty(size, np.uint8).data
+    at = 0
+    for part in _received(response, deadline, size):
+        whole[at : at + len(part)] = part
+        at += len(part)
+    if at < size:
+        raise ProtocolError(f"the answer ended after {at} of {size} bytes")
+    return whole
+
+
+def _received(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) -> Iterator[bytes]:
+    """Yield the body as it comes in; raise HTTPError if it is more than `limit` bytes."""
     sock = getattr(response.connection, "sock", None)
-    parts: list[bytes] = []
     size = 0
     while True:
         left = deadline.left_s()
@@ -310,11 +330,11 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) ->
             sock.settimeout(left)
         part = cast(Any, response).read1(_RECEIVE_BYTES)
         if not part:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return
         size += len(part)
         if size > limit:
             raise HTTPError(f"its answer is longer than the {limit} bytes asked for")
-        parts.append(part)
+        yield part
 
 
 def _explained(error: Exception, deadline: Deadline) -> tuple[str, bool]:
@@ -344,9 +364,9 @@ def _plain(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-def _document(data: bytes) -> Any:
+def _document(data: bytes | memoryview) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(bytes(data))
     except (ValueError, RecursionError):
         return None
 

@@ -38,7 +38,7 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def decode(data: bytes, kind: type[T], where: str = "the JSON body") -> T:
+def decode(data: bytes | memoryview, kind: type[T], where: str = "the JSON body") -> T:
     """Build a protocol value from JSON; raise InvalidRequest that names the field."""
     try:
         return msgspec.json.decode(data, type=kind)
