@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import from_messages
+from rocketq.protocol.sinks import CommitBatchRequest, Participant, PublishBatchRequest, Staged, StageName
 from rocketq.protocol.slices import SOURCE, filtered_body
 from rocketq_broker.store.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
@@ -67,12 +69,22 @@ FRAMES: Final[dict[str, dict[str, Any]]] = {
     "lost": {
         "kind": FrameKind.LOST, "topic": b"", "log_offset": 64, "stored_at_us": 6, "durable_end": 0,
     },
+    "staged": {
+        "kind": FrameKind.STAGED, "topic": b"orders", "queue": 2, "queue_offset": 17, "count": 3,
+        "log_offset": 128, "stored_at_us": 7, "durable_end": 64,
+    },
+    "messages-published": {
+        "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 2, "queue_offset": 5, "count": 3,
+        "log_offset": 256, "stored_at_us": 8, "durable_end": 64, "has_keys": True, "published": True,
+    },
     "filtered": {
         "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
         "log_offset": 0, "stored_at_us": 9, "durable_end": 0,
     },
 }  # fmt: skip
 FILTERED_OFFSETS: Final = (7, 9, 50)
+#: Log offset, store time and count of the frames that the filtered messages were taken from.
+FILTERED_SOURCES: Final = ((0, 9, 2), (640, 11, 1))
 
 KEYS: Final = (
     b"", b"\x00", b"a", b"k-1", b"order-17", b"order-0017", "größer".encode(), b"0123456789abcdef",
@@ -81,8 +93,6 @@ KEYS: Final = (
 
 ERRORS: Final = (
     errors.TopicNotFound("orders", "broker-a"),
-#: Log offset, store time and count of the frames that the filtered messages were taken from.
-FILTERED_SOURCES: Final = ((0, 9, 2), (640, 11, 1))
     errors.QueueNotFound("orders", 9, 4),
     errors.OffsetOutOfRange("orders", "broker-a", 1, 5, 10, 20),
     errors.SystemBusy("256 MiB wait for the disk", 250),
@@ -128,6 +138,49 @@ def fill(store: MessageStore) -> None:
     answer(partial(store.commit_offsets, "billing", progress))
 
 
+def fill_sinks(store: MessageStore) -> None:
+    """What the golden log of sinks tells: one batch is decided, a next one staged, others are over."""
+    sinks = store.sinks
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
+    for name in ("etl", "reset", "deleted"):
+        answer(partial(sinks.register, name, "broker-a"))
+        answer(partial(sinks.begin_run, name, "run-1", "query-1"))
+    first = staged(store, 0)
+    parts = (Participant("broker-a", (first.log_offset,), first.count), Participant("broker-b", (64,), 1))
+    answer(partial(sinks.decide_batch, "etl", 0, CommitBatchRequest("run-1", parts, "query-1")))
+    wanted = PublishBatchRequest(0, "run-1", (first.log_offset,), first.count)
+    answer(partial(sinks.publish, "etl", wanted))
+    answer(partial(sinks.settle, "etl", 0, "broker-a"))
+    staged(store, 1)
+    staged(store, 2)
+    answer(partial(sinks.drop, sinks.table.stages[2]))
+    answer(partial(sinks.abort_batch, "reset", 0, "run-0"))
+    answer(partial(sinks.reset, "reset"))
+    answer(partial(sinks.delete, "deleted", False))
+
+
+def staged(store: MessageStore, number: int) -> Staged:
+    [sent] = read_stream(write_stream([batch()]))
+    batches = [QueueBatch(number % 2, sent.encapsulated, sent.batch)]
+    name = StageName("etl", number, "run-1", "broker-a")
+    [made] = answer(lambda done: store.append("orders", batches, done, stage=name)).staged
+    return made
+
+
+def log_of(filled: Callable[[MessageStore], None]) -> bytes:
+    """Return the log of a store that was filled so."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = MessageStore(config(Path(directory)), clock=ManualClock())
+        store.start()
+        filled(store)
+        store.close()
+        log = (Path(directory) / "commitlog" / f"{0:020d}").read_bytes()
+    end = 0
+    while end < len(log) and (size := struct.unpack_from("<I", log, end)[0]):
+        end += size
+    return log[:end]
+
+
 def write() -> None:
     FILES.mkdir(exist_ok=True)
     for name in FRAMES:
@@ -140,16 +193,8 @@ def write() -> None:
     documents = [{"status": error.status, "document": error.document()} for error in ERRORS]
     (FILES / "errors.json").write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
     (FILES / "units.bin").write_bytes(unit_bytes())
-    with tempfile.TemporaryDirectory() as directory:
-        store = MessageStore(config(Path(directory)), clock=ManualClock())
-        store.start()
-        fill(store)
-        store.close()
-        log = (Path(directory) / "commitlog" / f"{0:020d}").read_bytes()
-    end = 0
-    while end < len(log) and (size := struct.unpack_from("<I", log, end)[0]):
-        end += size
-    (FILES / "commitlog").write_bytes(log[:end])
+    (FILES / "commitlog").write_bytes(log_of(fill))
+    (FILES / "commitlog-sinks").write_bytes(log_of(fill_sinks))
 
 
 if __name__ == "__main__":

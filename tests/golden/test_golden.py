@@ -41,7 +41,7 @@ def test_a_golden_frame_is_made_again_byte_for_byte(name: str) -> None:
     assert specimens.frame(name, frame.body.to_pybytes()) == data
 
 
-@pytest.mark.parametrize("name", ["messages", "messages-zstd"])
+@pytest.mark.parametrize("name", ["messages", "messages-zstd", "messages-published"])
 def test_the_messages_in_a_golden_frame_are_those_it_was_made_of(name: str) -> None:
     [frame] = scan((FILES / f"{name}.frame").read_bytes())
     assert open_batch(frame) == specimens.batch()
@@ -96,6 +96,28 @@ def test_golden_units_decode_to_their_fields_and_are_made_again_byte_for_byte() 
     assert set(read["size"].tolist()) == {size}
     assert read["tag_hash"].tolist() == hash_column(pa.array(specimens.TAGS, pa.string())).tolist()
     assert specimens.unit_bytes() == data
+
+
+def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-sinks").read_bytes())
+    store = MessageStore(config(tmp_path), clock=ManualClock())
+    store.start()
+    try:
+        told = {each.sink: each for each in store.sinks.descriptions()}
+        assert told.keys() == {"etl", "reset"}
+        etl = told["etl"]
+        assert (etl.run, etl.query, etl.decided) == ("run-1", "query-1", 0)
+        assert [(each.batch, each.brokers) for each in etl.pending] == [(0, ("broker-b",))]
+        assert [(each.batch, each.frames, each.messages) for each in etl.stages] == [(1, 1, 3)]
+        assert store.sinks.table.sinks["reset"].superseded == ("run-0", "run-1")
+        assert store.sinks.table.has_published(("etl", 0, "run-1"))
+        found = store.pull("orders", 0, 0, max_bytes=1 << 20)
+        [piece] = open_frames(b"".join(found.chunks), 0)
+        assert (piece.batch, piece.header.published) == (specimens.batch(), True)
+    finally:
+        store.close()
 
 
 def test_a_broker_starts_from_a_golden_log_alone(tmp_path: Path) -> None:
