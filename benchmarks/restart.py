@@ -34,7 +34,8 @@ def fill(server: Server, body: bytes, log_bytes: int) -> None:
             connection.exchange(requests[(2 * turn + number) % QUEUES])
         return each
 
-    drive(server.host, server.port, 2, 0.001, one)
+    # Long enough for both threads to begin, and for neither to begin again.
+    drive(server.host, server.port, 2, 0.5, one)
 
 
 def start_again(directory: Path) -> tuple[Server, float]:

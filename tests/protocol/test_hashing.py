@@ -31,12 +31,16 @@ def reference(value: bytes | None) -> int:
 
 # Long enough for several words; lists long and short, since a few rows take another way than many.
 VALUES = st.lists(st.none() | st.binary(max_size=40), max_size=60)
+# All as long as each other, which is another way again; with nulls it is not.
+EVEN = st.integers(0, 33).flatmap(
+    lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=12, max_size=40)
+)
 FEW_LONG = st.lists(st.binary(max_size=8) | st.binary(min_size=50, max_size=90), min_size=12, max_size=40)
 
 
 @st.composite
 def columns(draw: st.DrawFn) -> pa.Array:
-    column = pa.array(draw(VALUES | FEW_LONG), pa.binary())
+    column = pa.array(draw(VALUES | FEW_LONG | EVEN), pa.binary())
     if draw(st.booleans()):
         first = draw(st.integers(0, len(column)))
         column = column.slice(first, draw(st.integers(0, len(column) - first)))

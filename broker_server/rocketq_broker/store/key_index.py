@@ -58,7 +58,11 @@ class KeyQuery:
 
 def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the hash of `topic` with each key (RocketMQ: buildKey, `topic#key`)."""
-    return (hash_column(column) ^ np.uint64(hash_value(topic))) * PRIME_1 ^ PRIME_2
+    hashes = hash_column(column)
+    hashes ^= np.uint64(hash_value(topic))
+    hashes *= PRIME_1
+    hashes ^= PRIME_2
+    return hashes
 
 
 class KeyIndex:
@@ -250,7 +254,10 @@ def entries_of(frame: Frame) -> Entries:
     hashes: list[npt.NDArray[np.uint64]] = []
     rows: list[npt.NDArray[np.int64]] = []
     keys = batch.column("key")
-    if keys.null_count < len(keys):
+    if not keys.null_count:
+        hashes.append(key_hashes(frame.topic, keys))
+        rows.append(np.arange(len(keys)))
+    elif keys.null_count < len(keys):
         present = _numbers(pc.indices_nonzero(keys.is_valid()))
         hashes.append(key_hashes(frame.topic, keys)[present])
         rows.append(present)
@@ -259,10 +266,12 @@ def entries_of(frame: Frame) -> Entries:
         hashes.append(key_hashes(frame.topic, more))
         rows.append(parents)
     made = np.empty(sum(each.size for each in hashes), dtype=ENTRY)
-    if made.size:
-        made["hash"] = np.concatenate(hashes)
-        made["row"] = np.concatenate(rows)
-        made["log_offset"] = frame.header.log_offset
+    at = 0
+    for some, their_rows in zip(hashes, rows, strict=True):
+        part = made[at : at + some.size]
+        part["hash"], part["row"] = some, their_rows
+        at += some.size
+    made["log_offset"] = frame.header.log_offset
     return made
 
 

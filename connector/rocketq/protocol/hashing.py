@@ -51,6 +51,11 @@ def hash_column(column: pa.Array) -> npt.NDArray[np.uint64]:
     if rows < _FEW:
         return np.array([_hash(value.as_buffer()) for value in column], dtype=np.uint64)
     starts, lengths, words = _layout(column)
+    if (lengths == lengths[0]).all():
+        hashes = _of_one_length(int(lengths[0]), starts, words)
+        if column.null_count:
+            hashes *= _validity(column)
+        return hashes
     hashes = _mixed(lengths.view(np.uint64) * PRIME_1, _words(words, starts, lengths))
     at = _WORD
     longer = np.flatnonzero(lengths > at)
@@ -60,10 +65,7 @@ def hash_column(column: pa.Array) -> npt.NDArray[np.uint64]:
         hashes[chosen] = _mixed(hashes[chosen], _words(words, starts[chosen] + at, left))
         longer = longer[left > _WORD]
         at += _WORD
-    hashes ^= hashes >> np.uint64(33)
-    hashes *= PRIME_2
-    hashes ^= hashes >> np.uint64(29)
-    np.maximum(hashes, np.uint64(1), out=hashes)
+    _finish(hashes)
     for row in longer:
         hashes[row] = _hash(column[int(row)].as_buffer())
     if column.null_count:
@@ -95,6 +97,32 @@ def _hash(value: bytes | pa.Buffer | None) -> int:
     h = h * prime_2 & mask
     h ^= h >> 29
     return h or 1
+
+
+def _of_one_length(
+    length: int, starts: npt.NDArray[np.int64], words: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """Hash values that are all as long: their words lie at even distances and need not be looked up."""
+    first, rows = int(starts[0]), starts.size
+    hashes = np.full(rows, length, dtype=np.uint64)
+    hashes *= PRIME_1
+    for at in range(0, max(length, 1), _WORD):
+        # Of no length all are the same word, of which nothing is kept.
+        some = words[first + at :: length][:rows] if length else words[:1].repeat(rows)
+        taken = some.astype(np.uint64)
+        if length - at < _WORD:
+            taken &= _KEEP[length - at]
+        hashes = _mixed(hashes, taken)
+    _finish(hashes)
+    return hashes
+
+
+def _finish(hashes: npt.NDArray[np.uint64]) -> None:
+    """Spread every bit of the words over the whole hash, in place."""
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= PRIME_2
+    hashes ^= hashes >> np.uint64(29)
+    np.maximum(hashes, np.uint64(1), out=hashes)
 
 
 def _words(
