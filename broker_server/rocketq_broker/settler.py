@@ -16,13 +16,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
 
 from rocketq.clock import Clock
 from rocketq.config import TransportConfig
-from rocketq.errors import BrokerUnreachable, Closed, RocketqError
+from rocketq.errors import BrokerUnreachable, Closed, InternalError, RocketqError
 from rocketq.protocol.sinks import (
     CheckBatchAnswer,
     CheckBatchRequest,
@@ -52,6 +53,8 @@ PUBLISH_TIMEOUT_MS: Final = 30_000
 ASK_TIMEOUT_MS: Final = 2_000
 #: A refusal does not go away by itself soon.
 REFUSED_RETRY_MS: Final = 30_000
+#: Stages that are asked about at the same time; the others are a little later.
+CHECKS_MAX: Final = 64
 _POOL_THREADS: Final = 8
 
 log = structlog.get_logger("rocketq.broker.settler")
@@ -169,7 +172,8 @@ class Settler:
             ]
             self._under_way.update(each.lane for each in publications)
             asked = {**self._asked_ms, **dict.fromkeys(self._asking, wall_ms)}
-            stages = list(stages_due(table, asked, wall_ms, config.sink_check_ms, config.stage_ttl_ms))
+            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, config.stage_ttl_ms)
+            stages = list(islice(quiet, CHECKS_MAX - len(self._asking)))
             self._asking.update(each.stage.number for each in stages)
         for each in publications:
             self._publish(each)
@@ -193,12 +197,15 @@ class Settler:
             self._pool.submit(self._publish_there, due, request)
 
     def _publish_there(self, due: PublicationDue, request: PublishBatchRequest) -> None:
+        # What it is if a defect of ours ends the call: the batch is due again all the same.
+        outcome: RocketqError | None = InternalError("of the settler")
         try:
             self._api(due.broker).publish_batch(due.sink, request, timeout_ms=PUBLISH_TIMEOUT_MS)
+            outcome = None
         except RocketqError as error:
-            self._publication_ended(due, error)
-        else:
-            self._publication_ended(due, None)
+            outcome = error
+        finally:
+            self._publication_ended(due, outcome)
 
     def _publication_ended(self, due: PublicationDue, error: RocketqError | None) -> None:
         with self._lock:
@@ -249,14 +256,15 @@ class Settler:
 
     def _check_there(self, due: CheckDue, request: CheckBatchRequest) -> None:
         stage = due.stage
+        outcome: CheckBatchAnswer | RocketqError = InternalError("of the settler")
         try:
-            answer = self._api(due.coordinator).check_batch(stage.sink, stage.batch, request)
+            outcome = self._api(due.coordinator).check_batch(stage.sink, stage.batch, request)
         except RocketqError as error:
+            outcome = error
             if isinstance(error, BrokerUnreachable):
                 self._addresses.forget(due.coordinator)
-            self._checked(stage, error)
-        else:
-            self._checked(stage, answer)
+        finally:
+            self._checked(stage, outcome)
 
     def _checked(self, stage: Stage, outcome: CheckBatchAnswer | RocketqError) -> None:
         """Do what the coordinator says; without its word the stage is kept, and asked about again."""
