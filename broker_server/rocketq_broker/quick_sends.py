@@ -40,8 +40,9 @@ from rocketq_broker.send import SendProcessor
 from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueMessage
 
 _ARROW_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
-#: Headers of bodies that are not plain.
-_ENCODINGS: Final = frozenset({b"content-encoding", b"transfer-encoding"})
+#: Headers of bodies that are not plain; a content type here is another one, or a second.
+_ENCODINGS: Final = frozenset({b"content-encoding", b"transfer-encoding", b"content-type"})
+_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %%d\r\n" % JSON_TYPE[1]
 _PATH_PARTS: Final = (b"v1", b"topics", b"messages")
 _PARAMETERS: Final = frozenset({"queue"})
 #: A plain int: an operator of a flag costs a microsecond.
@@ -160,7 +161,7 @@ class QuickSends:
         self._measurements.sent_one(sending.target.topic, sending.size)
         before, behind = self._form(outcome.status, sending.target)
         body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
-        call.answer(200, (JSON_TYPE, (b"content-length", b"%d" % len(body))), body)
+        call.answer_head(_HEAD % len(body), body)
 
     def _form(self, status: SendStatus, target: _Target) -> tuple[bytes, bytes]:
         """Return what stands before and behind the offset in the answer to a send."""
@@ -204,8 +205,13 @@ def _tag_bytes(tag: str) -> int:
 
 def _is_plain(call: QuickCall) -> bool:
     """Whether the headers announce an Arrow stream as it is."""
-    headers = call.headers
-    return _ARROW_TYPE in headers and not any(name in _ENCODINGS for name, _ in headers)
+    is_arrow = False
+    for header in call.headers:
+        if header == _ARROW_TYPE:
+            is_arrow = True
+        elif header[0] in _ENCODINGS:
+            return False
+    return is_arrow
 
 
 def _read_target(raw: bytes) -> _Target | None:

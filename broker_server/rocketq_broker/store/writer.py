@@ -20,10 +20,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -287,14 +286,12 @@ class LogWriter:
             self._fail_group(plan, LogFailed("be rid of a deleted topic's files", str(error)))
             return
         self.groups += 1
-        # A stack, because it makes every call even if one of them raises.
-        with ExitStack() as answers:
-            for done, value in reversed(plan.answers):
-                answers.callback(done, value)
-            for receipt in reversed(self._unanswered(plan)):
-                answers.callback(receipt.answer, SendStatus.SEND_OK)
-            for operation, outcome in self._published_now(plan):
-                answers.callback(operation.done, outcome)
+        answers: list[tuple[Callable[[Any], None], Any]] = [
+            *((operation.done, outcome) for operation, outcome in self._published_now(plan)),
+            *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
+            *plan.answers,
+        ]
+        _make_all(answers)
         self._announce(plan)
         self._on_commit(self._published.position)
 
@@ -419,3 +416,15 @@ class LogWriter:
             self._on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
         if plan.topics_changed:
             self._on_change()
+
+
+def _make_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
+    """Make every call, even if one of them raises; then raise what the first one raised."""
+    failure: BaseException | None = None
+    for call, argument in calls:
+        try:
+            call(argument)
+        except BaseException as error:  # noqa: BLE001  raised below
+            failure = failure or error
+    if failure is not None:
+        raise failure

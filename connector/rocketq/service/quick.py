@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from rocketq.service.answers import error_answer, unforeseen
 
 Headers = Sequence[tuple[bytes, bytes]]
-_CLOSE: Final = (b"connection", b"close")
+_CLOSE: Final = b"connection: close\r\n\r\n"
 #: What is offered is held for its connection until it is whole.
 OFFERED_BYTES_MAX: Final = 64 * 1024
 
@@ -58,17 +58,20 @@ class QuickCall:
         self.message_event = _DEAF
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer in one write; `headers` has everything but the connection's own. The loop's thread calls."""
+        """Answer on the loop's thread; `headers` has everything but the connection's own."""
+        lines = [name + b": " + value + b"\r\n" for name, value in headers]
+        self.answer_head(b"".join([STATUS_LINE[status], *lines]), body)
+
+    def answer_head(self, head: bytes, body: bytes) -> None:
+        """Answer with a head that was made before: status line and headers, each with its line's end."""
         if self.response_complete:
             return
         self.response_started = self.response_complete = True
         if self.disconnected:
             return
         protocol = self._protocol
-        if not self.keep_alive:
-            headers = [*headers, _CLOSE]
-        lines = [name + b": " + value + b"\r\n" for name, value in headers]
-        protocol.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        end = b"\r\n" if self.keep_alive else _CLOSE
+        protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:
             protocol.transport.close()
         protocol.on_response_complete()
@@ -97,6 +100,21 @@ class QuickProtocol(HttpToolsProtocol):
         """Whether what comes of a body is kept here."""
         return self._offered is not None
 
+    def on_message_begin(self) -> None:
+        # uvicorn makes an ASGI scope here, which a quick call has no use for.
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
+    def _go_the_usual_way(self) -> None:
+        """Make the scope that was not made, and have uvicorn start the request."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        # The scope has this list.
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
     def on_headers_complete(self) -> None:
         cycle = self.cycle
         if (
@@ -106,7 +124,7 @@ class QuickProtocol(HttpToolsProtocol):
             or self.parser.get_method() != b"POST"
             or not self._announces_little()
         ):
-            super().on_headers_complete()
+            self._go_the_usual_way()
         else:
             self._offered = []
 
@@ -122,7 +140,7 @@ class QuickProtocol(HttpToolsProtocol):
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if self._is_taken(body):
                 return
-            super().on_headers_complete()
+            self._go_the_usual_way()
             if body:
                 self.on_body(body)
         super().on_message_complete()
@@ -139,7 +157,7 @@ class QuickProtocol(HttpToolsProtocol):
         """Let a request go the usual way of which more is to come."""
         if self._offered is not None:
             pieces, self._offered = self._offered, None
-            super().on_headers_complete()
+            self._go_the_usual_way()
             for piece in pieces:
                 self.on_body(piece)
 
