@@ -116,7 +116,8 @@ def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch
         error.hint = _another_checkpoint(batch.sink)
         raise
     if decided is not None and batch.number <= decided:
-        # The rows are read all the same: state stores commit when their task has seen the last one.
+        # The rows are read all the same: Spark's own books, as observed metrics, are written as they pass,
+        # and a worker that leaves some unread is not used again.
         for _ in rows:
             continue
         return StagedCommit(batch, ())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketq.client import Client
 from rocketq.local import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -25,7 +26,8 @@ frame = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
 frame.write.format("rocketq").options(topic="first", **options).mode("append").save()
 query = (
     spark.readStream.format("rocketq").options(subscribe="first", startingOffsets="earliest", **options)
-    .load().select("value").writeStream.format("rocketq").options(topic="second", **options)
+    .load().select("value").writeStream.format("rocketq")
+    .options(topic="second", sinkId="connected", **options)
     .option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start()
 )
 query.awaitTermination(120)
@@ -44,3 +46,7 @@ def test_batches_and_streams_run_over_connect(cluster: LocalCluster, tmp_path: P
         timeout=280,
     )
     assert f"READ {list(range(10))}" in done.stdout, done.stderr[-4000:]
+    with Client(cluster.nameservers) as client:
+        known = client.sink("connected").describe()
+    assert known.decided is not None, "a Connect query writes exactly once, too"
+    assert known.query
