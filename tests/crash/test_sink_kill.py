@@ -1,0 +1,154 @@
+"""kill -9 of a real broker while a writer stages and commits the batches of an exactly-once sink.
+
+Each life the writer begins a run, goes on behind the last batch that is decided, as Spark would, and
+is cut off after a number of answers drawn from a seed. Then every decided batch must be there once, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rocketq.config import TransportConfig
+from rocketq.errors import ClientError, RemoteError
+from rocketq.protocol.calls import CreateTopicRequest
+from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.model import Message, PullStatus
+from rocketq.protocol.schema import from_messages
+from rocketq.protocol.sinks import CommitBatchRequest, Participant, Staged, StageName
+from rocketq.sink_api import SinkApi
+from rocketq.transport import Transport
+from tests.crash.victims import Nursery
+
+SINK, TOPIC, QUEUES, BROKER = "etl", "orders", 2, "broker-a"
+
+
+def bodies_of(batch: int) -> list[list[bytes]]:
+    """The messages of a batch, by queue; whoever writes it writes these."""
+    rows = 1 + batch % 3
+    return [
+        [b"%d:%d:%d." % (batch, queue, row) + bytes(2000) for row in range(rows)] for queue in range(QUEUES)
+    ]
+
+
+@dataclass
+class SinkRun:
+    """One data directory, one sink, many lives."""
+
+    directory: Path
+    seed: int
+    flush: str
+    committed: int = -1
+    lives: int = 0
+    decided_unanswered: int = 0
+    answers: int = 0
+    _enough: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def arguments(self) -> list[str]:
+        return [
+            "--name", BROKER, "--data-dir", str(self.directory / "data"), "--port", "0",
+            "--flush", self.flush, "--segment-bytes", "60000", "--parent-pid", str(os.getpid()),
+        ]  # fmt: skip
+
+    def live(self, api: SinkApi, nursery: Nursery) -> None:
+        """Write batches until enough was answered, and kill the broker in the middle of it."""
+        api.create_topic(TOPIC, CreateTopicRequest(QUEUES, QUEUES, if_absent=True))
+        api.register_sink(SINK, BROKER)
+        self.lives += 1
+        self._enough.clear()
+        until = self.answers + self.rng.randint(2, 25)
+        writer = threading.Thread(target=self._write, args=(api, f"run-{self.lives}", until))
+        writer.start()
+        assert self._enough.wait(60), f"{self.answers} of {until} answers"
+        nursery.kill()
+        writer.join()
+
+    def _write(self, api: SinkApi, run: str, until: int) -> None:
+        try:
+            decided = api.begin_run(SINK, run, "query").decided
+            batch = 0 if decided is None else decided + 1
+            while True:
+                self._write_batch(api, batch, run, until)
+                batch += 1
+        except (ClientError, RemoteError):
+            return
+
+    def _write_batch(self, api: SinkApi, batch: int, run: str, until: int) -> None:
+        staged: list[Staged] = []
+        for queue, bodies in enumerate(bodies_of(batch)):
+            stream = write_stream([from_messages([Message(body) for body in bodies])])
+            for _ in range(1 + (batch + queue) % 2):
+                # Where it is staged twice, the first time counts for nothing, as an attempt that failed.
+                [frame] = api.stage(StageName(SINK, batch, run, BROKER), TOPIC, [queue], stream).staged
+                self._answered(until)
+            staged.append(frame)
+        part = Participant(BROKER, tuple(f.log_offset for f in staged), sum(f.count for f in staged))
+        api.commit_batch(SINK, batch, CommitBatchRequest(run, (part,), "query"))
+        self.committed = batch
+        self._answered(until)
+
+    def _answered(self, until: int) -> None:
+        self.answers += 1
+        if self.answers == until:
+            self._enough.set()
+
+    def check(self, api: SinkApi) -> None:
+        if not any(each.name == TOPIC for each in api.topics().topics):
+            assert self.committed == -1
+            return
+        decided = api.sink(SINK).decided
+        last = -1 if decided is None else decided
+        assert last in (self.committed, self.committed + 1)
+        self.decided_unanswered += last > self.committed
+        self.committed = last
+        while api.sink(SINK).pending:
+            api.commit_batch(SINK, last, CommitBatchRequest("any", (), "query"))
+        for queue in range(QUEUES):
+            wanted = [body for batch in range(last + 1) for body in bodies_of(batch)[queue]]
+            assert pulled(api, queue) == wanted
+
+
+def pulled(api: SinkApi, queue: int) -> list[bytes]:
+    found: list[bytes] = []
+    offset = 0
+    while (answer := api.pull(TOPIC, queue, offset)).status is PullStatus.FOUND:
+        for piece in answer.slices():
+            found += piece.batch.column("body").to_pylist()
+        offset = answer.next_offset
+    return found
+
+
+def run(directory: Path, cycles: int, seed: int, flush: str) -> SinkRun:
+    this = SinkRun(directory, seed, flush)
+    with Nursery(directory / "broker.log") as nursery, Transport(TransportConfig(timeout_ms=20_000)) as calls:
+        for _ in range(cycles):
+            nursery.fork(this.arguments())
+            api = SinkApi(calls, BROKER, nursery.address())
+            this.check(api)
+            this.live(api, nursery)
+        nursery.fork(this.arguments())
+        this.check(SinkApi(calls, BROKER, nursery.address()))
+        nursery.kill()
+    return this
+
+
+def test_six_kills_leave_every_decided_batch_once_and_nothing_else(tmp_path: Path) -> None:
+    assert run(tmp_path, 6, seed=1, flush="async").committed > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_hundreds_of_kills_leave_every_decided_batch_once(tmp_path: Path, seed: int) -> None:
+    this = run(tmp_path, 80, seed, "sync" if seed % 2 else "async")
+    assert this.committed > 50
+    assert this.decided_unanswered, "kills that never meet a commit prove little"
