@@ -16,7 +16,7 @@ from typing import Final
 
 from benchmarks import data, servers
 from benchmarks.append import create_topic
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.small_sends import QUEUES, send_singles
 from rocketq.protocol.ipc import write_stream
 
@@ -58,6 +58,7 @@ def main() -> None:
     ours = Contestant("broker, 64 senders, sync flush", partial(_grouped, chosen, body))
     alone = Contestant("write and fdatasync, one by one", partial(_one_by_one, chosen))
     alternate([ours, alone], chosen.turns)
+    say(f"one write and one sync take {1000 / alone.median:.2f} ms")
     report("group_commit", chosen, {"singles": compare(ours, alone, "calls", TARGET)})
 
 
