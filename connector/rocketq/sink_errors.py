@@ -96,9 +96,9 @@ class SinkNotFound(RemoteError):
 
     def __init__(self, sink: str, broker: str) -> None:
         super().__init__(
-            f"Sink {sink!r} is not known to broker {broker}.",
+            f"Sink {sink[:200]!r} is not known to broker {broker}.",
             hint="rocketq sink list shows the sinks of all brokers; a writer registers its own.",
-            facts={"sink": sink, "broker": broker},
+            facts={"sink": sink[:200], "broker": broker},
         )
 
 

@@ -9,7 +9,13 @@ import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.protocol.calls import CreateTopicRequest
-from rocketq.protocol.sinks import CheckBatchRequest, CommitOutcome
+from rocketq.protocol.sinks import (
+    CheckBatchRequest,
+    CommitBatchRequest,
+    CommitOutcome,
+    Participant,
+    StageName,
+)
 from rocketq.sink_errors import (
     NotCoordinator,
     SinkBusy,
@@ -288,3 +294,19 @@ def test_a_staged_send_that_makes_no_sense_is_refused(
     )
     assert broker.get("/v1/sinks").json["sinks"] == []
     assert broker.call("POST", "/v1/sinks/s/batches/x/abort", b'{"run": "r"}', JSON).code == "INVALID_REQUEST"
+
+
+def test_a_batch_of_very_many_frames_is_committed_in_one_call(tmp_path: Path) -> None:
+    with SinkCluster(tmp_path, 2) as cluster:
+        a, b = cluster.nodes
+        cluster.begin()
+        answers = [
+            b.api.stage(StageName("etl", 0, "run-1", "a"), "t", [0], stream(*[numbered(1, n)] * 400))
+            for n in range(3)
+        ]
+        # A hundred thousand strangers: more than a control call may have, and than the broker has.
+        many = Participant("b", tuple(range(8, 800_008, 8)), 100_000)
+        with pytest.raises(StageNotFound):
+            a.api.commit_batch("etl", 0, CommitBatchRequest("run-1", (many,), "query-1"))
+        assert commit(a.api, 0, *answers).outcome is CommitOutcome.COMMITTED
+        assert b.bodies("t") == [b"message %d" % n for n in range(3) for _ in range(400)]

@@ -217,6 +217,8 @@ def test_names_are_checked_and_tables_are_bounded(monkeypatch: pytest.MonkeyPatc
             decisions.register(table, bad, ME)
         with pytest.raises(InvalidName):
             decisions.check_stage_name(StageName("s", 0, bad, ME))
+    with pytest.raises(InvalidName):
+        decisions.begin_run(coordinated(), SINK, "r1", "no/name", ME)
     monkeypatch.setattr(decisions, "SINKS_MAX", 1)
     monkeypatch.setattr(decisions, "STAGES_MAX", 1)
     table = coordinated("r1")

@@ -215,6 +215,8 @@ class Recovery:
             if not self.state.sinks.knows(change):
                 if self._lost_at is None:
                     raise self._nonsense(log_offset, f"what {change} speaks of does not exist there")
+                if isinstance(change, BatchPublished):
+                    self.lost_staged[change.sink, change.batch, change.run] = len(change.frames)
                 return
             if isinstance(change, BatchPublished) and (missing := self.state.sinks.missing(change)):
                 if self._lost_at is None:

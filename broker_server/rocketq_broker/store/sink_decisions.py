@@ -246,6 +246,8 @@ def _check_frames(where: str, frames: tuple[int, ...], messages: int) -> None:
 
 
 def _check_query(entry: SinkEntry, sink: str, query: str) -> None:
+    if query:
+        _check_names(("query", query))
     if entry.decided is not None and entry.query and query and query != entry.query:
         raise SinkQueryChanged(sink, query, entry.query, entry.decided)
 
