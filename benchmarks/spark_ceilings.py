@@ -149,6 +149,14 @@ def prepare(name: str) -> SparkSession:
 
 def descendants_cpu_seconds() -> float:
     """Processor time of all processes this one started, theirs included: Spark, its workers, the servers."""
+    return sum(descendants_cpu(reaped=True).values())
+
+
+def descendants_cpu(reaped: bool = False) -> dict[int, float]:
+    """Processor time of each process that this one started, or that these did, by process id.
+
+    With `reaped` a process's time includes that of its children that have ended.
+    """
     parents: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -159,13 +167,14 @@ def descendants_cpu_seconds() -> float:
         except OSError:
             continue
         parents.setdefault(int(fields[1]), []).append(int(entry.name))
-        used[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
-    total, waiting = 0.0, list(parents.get(os.getpid(), []))
+        used[int(entry.name)] = sum(map(int, fields[11 : 15 if reaped else 13])) / _TICKS
+    found: dict[int, float] = {}
+    waiting = list(parents.get(os.getpid(), []))
     while waiting:
         process = waiting.pop()
-        total += used[process]
+        found[process] = used[process]
         waiting += parents.get(process, [])
-    return total
+    return found
 
 
 def timed(run: Callable[[], None], rows: int, costs: list[float]) -> float:

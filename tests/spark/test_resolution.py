@@ -72,7 +72,7 @@ def test_an_offset_beyond_the_end_is_refused() -> None:
 
 
 def test_a_time_is_the_first_message_at_or_after_it() -> None:
-    lookups = Lookups(times={(A0, 100): 3, (A1, 100): 0, (B0, 100): 50})
+    lookups = Lookups(times={(A0, 100_000): 3, (A1, 100_000): 0, (B0, 100_000): 50})
     position = AtTime(100, NoMatch.LATEST)
     assert resolve(position, "startingTimestamp", SURVEY, lookups) == {A0: 3, A1: 0, B0: 50}
     with pytest.raises(InvalidConfiguration, match="no message stored at or after"):
@@ -80,7 +80,7 @@ def test_a_time_is_the_first_message_at_or_after_it() -> None:
 
 
 def test_a_queue_without_a_time_is_read_from_its_first_message() -> None:
-    lookups = Lookups(times={(B0, 7): 20})
+    lookups = Lookups(times={(B0, 7_000): 20})
     position = times({"t": {"broker-b": 7}}, NoMatch.ERROR)
     assert resolve(position, "startingOffsetsByTimestamp", SURVEY, lookups) == {A0: 2, A1: 0, B0: 20}
 
