@@ -152,10 +152,13 @@ def test_a_disk_that_is_full_makes_publishing_pause_until_there_is_room() -> Non
 
 
 def test_retention_keeps_what_may_still_have_to_be_published() -> None:
-    policy = RetentionPolicy(retention_bytes=1)
-    with opened(config(segment_bytes=4096, retention=policy), memory()) as driver:
+    disk = Disk(1)
+    settings = config(segment_bytes=4096, retention=RetentionPolicy(retention_bytes=1))
+    with opened(settings, CrashingFiles(disk)) as driver:
         driver.create("t", 1)
         driver.create("u", 1)
+        stage(driver, {0: [b"opens the stage, and is dropped"]}, StageName("etl", 9, "r", "broker-a"))
+        answer(partial(driver.store.sinks.drop, driver.store.sinks.table.stages[0]))
         for _ in range(4):
             driver.send("u", 0, [bytes(2000)])
         staged = stage(driver, {0: [b"a" + bytes(2000)]})
@@ -166,6 +169,11 @@ def test_retention_keeps_what_may_still_have_to_be_published() -> None:
         assert driver.store.retain().remove > 0
         assert driver.store.statistics().log_begin <= kept
         assert driver.store.retain().remove == 0
+    files = CrashingFiles(disk)
+    for path in [*disk.paths("consumequeue"), *disk.paths("state"), *disk.paths("index")]:
+        files.remove(path)
+    # From the log alone, whose oldest segments are gone.
+    with opened(settings, CrashingFiles(disk)) as driver:
         publish(driver, staged)
         assert driver.bodies("t", 0)[0][:1] == b"a"
         assert driver.store.retain().remove > 0
