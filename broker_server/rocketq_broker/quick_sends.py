@@ -1,12 +1,13 @@
-"""Sends of one small message, taken straight from the connection.
+"""Small sends to one queue, taken straight from the connection.
 
-A message that comes alone pays for every step by itself, so this is the shortest way that
-keeps each promise of `send`: read by `rocketq.protocol.singles`, held against the same limits,
-appended by the same log writer, counted by the same measurements, answered with the same bytes.
+What is small pays for every step by itself, so this is the shortest way that keeps each
+promise of `send`: a message that comes alone is read by `rocketq.protocol.singles`, a batch as
+ever; both are held against the same limits, appended by the same log writer, counted by
+the same measurements, answered with the same bytes.
 
-It knows only how to say yes. Whatever is not plain (another form, no queue named, a topic that is
-to be created, a limit that is passed, a broker that is not running, no room) is not taken, and
-`send` decides it, creates or refuses, and says why.
+It knows only how to say yes. Whatever is not plain (another form, several batches,
+compression, no queue named, a topic that is to be created, a limit that is passed, a broker
+that is not running, no room) is not taken, and `send` decides it, creates or refuses, and says why.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 from rocketq.errors import RocketqError
 from rocketq.protocol.calls import ARROW_STREAM, SendAnswer, encode
+from rocketq.protocol.ipc import cut_stream, open_stream
 from rocketq.protocol.model import (
     KEY_BYTES_MAX,
     QUEUE_COUNT_MAX,
@@ -25,19 +27,19 @@ from rocketq.protocol.model import (
     Appended,
     Perm,
     SendStatus,
-    TopicConfig,
 )
 from rocketq.protocol.singles import Single, read_single
 from rocketq.service.answers import error_answer
 from rocketq.service.quick import QuickCall
-from rocketq_broker.admission import PROPERTIES_BYTES_MAX
+from rocketq_broker.admission import PROPERTIES_BYTES_MAX, BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.exchange import JSON_TYPE
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import number, parse
 from rocketq_broker.send import SendProcessor
-from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueMessage
+from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.store import AppendOutcome, MessageStore
 
 _ARROW_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 #: Headers of bodies that are not plain; a content type here is another one, or a second.
@@ -86,26 +88,36 @@ class QuickSends:
         self._answers: dict[tuple[SendStatus, _Target], tuple[bytes, bytes]] = {}
 
     def take(self, call: QuickCall) -> bool:
-        """Take a call and append its message; False leaves it to the usual way, and nothing has happened."""
+        """Take a call and append what it brings; False leaves it, untouched, to the usual way."""
         target = self._targets.get(call.target) or self._target(call.target)
         if target is None or not _is_plain(call):
             return False
         started = time.perf_counter()
-        single = read_single(call.body)
-        if single is None:
-            return False
         try:
             topic = self._store.topic(target.topic)
-            if not self._is_within_limits(topic, single) or not topic.perm & _WRITE:
+            if not topic.perm & _WRITE or target.queue >= topic.write_queues:
                 return False
-            if target.queue >= topic.write_queues:
-                return False
-            return self._append(_Sending(self, call, target, len(single.body), started), single)
+            limit = topic.message_bytes_max or self._config.message_bytes_max
+            read = self._read(call.body, target.queue, limit)
+            return read is not None and self._append(_Sending(self, call, target, read[1], started), read[0])
         except RocketqError:
             return False
 
-    def _append(self, sending: _Sending, single: Single) -> bool:
-        """Hand a message to the log writer; raise RocketqError if that, or the broker, does not take it."""
+    def _read(self, body: bytes, queue: int, limit: int) -> tuple[Addressed, int | BodySizes] | None:
+        """Return what may be appended, and the size of the message or those of the batch; or None."""
+        single = read_single(body)
+        if single is not None:
+            small = _is_within_limits(single, limit)
+            return (QueueMessage(queue, body, single), len(single.body)) if small else None
+        stream = cut_stream(body, self._config.inflated_bytes_max, 1)
+        if stream.compressed or not stream.messages:
+            return None
+        [opened] = open_stream(stream)
+        sizes = admit(opened.batch, limit)
+        return QueueBatch(queue, opened.encapsulated, opened.batch), sizes
+
+    def _append(self, sending: _Sending, addressed: Addressed) -> bool:
+        """Hand it to the log writer; raise RocketqError if that, or the broker, does not take it."""
         send, body = self._send, sending.call.body
         config, size = self._config, len(body)
         if send.in_flight_bytes + size > config.in_flight_bytes_max or size > config.request_bytes_max:
@@ -113,8 +125,7 @@ class QuickSends:
         self._enter()
         target = sending.target
         try:
-            message = QueueMessage(target.queue, body, single)
-            self._store.append(target.topic, (message,), sending.done, wake=False)
+            self._store.append(target.topic, (addressed,), sending.done, wake=False)
         except BaseException:
             self._leave()
             raise
@@ -129,15 +140,6 @@ class QuickSends:
         self._waking = False
         self._store.wake_writer()
 
-    def _is_within_limits(self, topic: TopicConfig, single: Single) -> bool:
-        limit = topic.message_bytes_max or self._config.message_bytes_max
-        return (
-            len(single.body) <= limit
-            and (single.key is None or len(single.key) <= KEY_BYTES_MAX)
-            and (single.tag is None or _tag_bytes(single.tag) <= TAG_BYTES_MAX)
-            and single.properties_bytes <= PROPERTIES_BYTES_MAX
-        )
-
     def _target(self, raw: bytes) -> _Target | None:
         """Read a target that was not met before; None if it is no plain send to one queue."""
         target = _read_target(raw)
@@ -148,7 +150,7 @@ class QuickSends:
         return target
 
     def answer(self, sending: _Sending, outcome: AppendOutcome | RocketqError) -> None:
-        """Answer a message that was appended, or could not be."""
+        """Answer what was appended, or could not be."""
         call = sending.call
         self._send.in_flight_bytes -= len(call.body)
         self._leave()
@@ -158,13 +160,18 @@ class QuickSends:
             return
         self._measurements.append_seconds.observe((now := time.perf_counter()) - sending.appending)
         self._measurements.send_seconds.observe(now - sending.started)
-        self._measurements.sent_one(sending.target.topic, sending.size)
-        before, behind = self._form(outcome.status, sending.target)
-        body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
+        size, topic = sending.size, sending.target.topic
+        if isinstance(size, int):
+            self._measurements.sent_one(topic, size)
+            before, behind = self._form(outcome.status, sending.target)
+            body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
+        else:
+            self._measurements.sent(topic, [size])
+            body = encode(SendAnswer(outcome.status, self._config.name, topic, outcome.appended))
         call.answer_head(_HEAD % len(body), body)
 
     def _form(self, status: SendStatus, target: _Target) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the offset in the answer to a send."""
+        """Return what stands before and behind the offset in the answer to one message."""
         form = self._answers.get((status, target))
         if form is None:
             places = (Appended(target.queue, _ANY_OFFSET, 1),)
@@ -177,12 +184,12 @@ class QuickSends:
 
 
 class _Sending:
-    """One message on its way to the log and back."""
+    """A message or a batch on its way to the log and back."""
 
     __slots__ = ("appending", "call", "sends", "size", "started", "target")
 
     def __init__(
-        self, sends: QuickSends, call: QuickCall, target: _Target, size: int, started: float
+        self, sends: QuickSends, call: QuickCall, target: _Target, size: int | BodySizes, started: float
     ) -> None:
         self.sends = sends
         self.call = call
@@ -197,6 +204,16 @@ class _Sending:
 
     def _answer(self, outcome: AppendOutcome | RocketqError) -> None:
         self.sends.answer(self, outcome)
+
+
+def _is_within_limits(single: Single, message_bytes_max: int) -> bool:
+    """As `admission` has it, for one message."""
+    return (
+        len(single.body) <= message_bytes_max
+        and (single.key is None or len(single.key) <= KEY_BYTES_MAX)
+        and (single.tag is None or _tag_bytes(single.tag) <= TAG_BYTES_MAX)
+        and single.properties_bytes <= PROPERTIES_BYTES_MAX
+    )
 
 
 def _tag_bytes(tag: str) -> int:

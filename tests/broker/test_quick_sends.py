@@ -92,6 +92,21 @@ def test_both_ways_store_and_answer_the_same(limited: Http, counted: Counted) ->
     assert {(each["queue"], each["offset"]) for each in found["messages"]} == {(1, 2), (2, 2)}
 
 
+def test_a_small_batch_takes_the_quick_way_too(limited: Http, counted: Counted) -> None:
+    data = stream(list(GOOD.values()) * 3)
+    quick, usual = limited.send("orders", data, "?queue=1"), limited.send("orders", data, "?queue=2", USUAL)
+    assert counted.taken == 1
+    assert quick.json == usual.json | {"appended": [{"queue": 1, "offset": 0, "count": 15}]}
+    assert messages(limited, 1) == messages(limited, 2) == messages(limited, 1)
+    too_large = stream([FULL, Message(bytes(1_001))])
+    quick, usual = (
+        limited.send("orders", too_large, "?queue=1"),
+        limited.send("orders", too_large, "?queue=2", USUAL),
+    )
+    assert told(quick) == told(usual)
+    assert quick.code == "TOO_LARGE"
+
+
 @pytest.mark.parametrize(("data", "query"), BAD.values(), ids=BAD)
 def test_what_may_not_be_appended_is_refused_as_ever(
     limited: Http, counted: Counted, data: bytes, query: str
@@ -106,7 +121,7 @@ def test_what_may_not_be_appended_is_refused_as_ever(
 def test_a_send_that_is_not_plain_takes_the_usual_way(limited: Http, counted: Counted) -> None:
     for body, query, headers in (
         (stream([FULL]), "", ARROW),
-        (stream([FULL, FULL]), "?queue=1", ARROW),
+        (stream([FULL], [FULL]), "?queue=1", ARROW),
         (stream([FULL], codec="lz4"), "?queue=1", ARROW),
         (b'{"messages": [{"body": "x"}]}', "?queue=1", {"content-type": "application/json"}),
     ):
