@@ -47,7 +47,7 @@ ROWS_OF_QUEUE: Final = 12
 QUEUES: Final = 2
 POLL_S: Final = 0.02
 #: A life that lasts longer hangs.
-LIFE_S: Final = 120
+LIFE_S: Final = 240
 LIVES_MAX: Final = 12
 ROOT: Final = Path(__file__).parents[2]
 
