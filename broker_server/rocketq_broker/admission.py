@@ -55,8 +55,10 @@ def _measured(bodies: pa.Array) -> BodySizes:
         # A message that comes alone pays for every call into numpy by itself.
         size = int(offsets[1]) - int(offsets[0])
         return BodySizes(np.array([size], dtype=np.int32), 1, size, size, size)
-    sizes = np.diff(offsets)
-    return BodySizes(sizes, len(sizes), int(sizes.sum(dtype=np.int64)), int(sizes.min()), int(sizes.max()))
+    sizes = offsets[1:] - offsets[:-1]
+    total = int(offsets[-1]) - int(offsets[0])
+    smallest, largest = int(np.minimum.reduce(sizes)), int(np.maximum.reduce(sizes))
+    return BodySizes(sizes, len(sizes), total, smallest, largest)
 
 
 def _check_column(column: pa.Array, what: str, limit: int) -> None:

@@ -157,13 +157,15 @@ def _learn(data: bytes) -> _Layout | None:
     metadata = data[_METADATA_AT:_BODY_AT]
     if not data.startswith(_HEAD) or len(metadata) < len(_SKELETON):
         return None
+    if _INT64.unpack_from(metadata, _ROWS_AT)[0] != 1:
+        # Mostly a plain batch; seen before all of the metadata is compared.
+        return None
     if any(metadata[first:last] != _SKELETON[first:last] for first, last in _CONSTANT):
         return None
     body_bytes = _INT64.unpack_from(metadata, _BODY_BYTES_AT)[0]
-    rows = _INT64.unpack_from(metadata, _ROWS_AT)[0]
     nodes = _NODES.unpack_from(metadata, _NODES_AT)
     buffers = _BUFFERS.unpack_from(metadata, _BUFFERS_AT)
-    if rows != 1 or not _is_one_message(nodes, buffers[1::2]) or not _is_dense(buffers, body_bytes):
+    if not _is_one_message(nodes, buffers[1::2]) or not _is_dense(buffers, body_bytes):
         return None
     layout = _layout(nodes, buffers, body_bytes)
     if len(_layouts) >= _LAYOUTS_MAX:
