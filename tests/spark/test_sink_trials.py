@@ -30,6 +30,7 @@ def bench(spark: SparkSession) -> Iterator[Bench]:
 def test_every_row_is_written_once_whatever_breaks(bench: Bench, tmp_path: Path, seed: int) -> None:
     verdict = Course(bench, trial(seed), tmp_path).run()
     assert verdict.holds, verdict
+    assert verdict.struck == trial(seed).laid, "something was not broken that should have been"
 
 
 def test_the_trials_see_duplicates_where_there_are_some(bench: Bench, tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def killed_at(*points: Point) -> tuple[Life, ...]:
 def test_every_row_is_written_once_when_the_driver_is_killed(bench: Bench, tmp_path: Path) -> None:
     lives = killed_at(Point.TASK_ENDS, Point.COMMIT_BEGINS, Point.COMMIT_ENDS)
     verdict = DriverCourse(bench, Trial(0, Shape.COPY, lives), tmp_path / "exact").run()
-    assert (verdict.struck, verdict.holds) == (3, True), verdict
+    assert (len(verdict.struck), verdict.holds) == (3, True), verdict
     lives = killed_at(Point.COMMIT_ENDS)
     verdict = DriverCourse(bench, Trial(0, Shape.COPY, lives, "at-least-once"), tmp_path / "loose").run()
     assert verdict.duplicates, "the trial would not see any"

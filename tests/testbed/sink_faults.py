@@ -92,9 +92,9 @@ class Faults:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / f"{name}.pid").write_text(str(pid))
 
-    def struck(self) -> list[Fault]:
-        """Return the faults that struck, in no order."""
-        return [_read(path) for path in self.directory.glob("*.struck")]
+    def struck(self) -> frozenset[Fault]:
+        """Return the faults that struck."""
+        return frozenset(_read(path) for path in self.directory.glob("*.struck"))
 
     def reach(self, point: Point, batch: int) -> None:
         """Strike with the first fault that lies here."""
@@ -121,7 +121,7 @@ class Faults:
 
 def _read(path: Path) -> Fault:
     facts: dict[str, Any] = json.loads(path.read_text())
-    return Fault(Point(facts["point"]), Harm(facts["harm"]), facts["batch"], facts["victim"])
+    return Fault(**facts | {"point": Point(facts["point"]), "harm": Harm(facts["harm"])})
 
 
 class FaultySource(RocketqDataSource):

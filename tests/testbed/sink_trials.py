@@ -71,6 +71,11 @@ class Trial:
     lives: tuple[Life, ...]
     delivery: str = "exactly-once"
 
+    @property
+    def laid(self) -> set[Fault]:
+        """All faults of all lives."""
+        return {fault for life in self.lives for fault in life.faults}
+
 
 @dataclass
 class Verdict:
@@ -79,7 +84,7 @@ class Verdict:
     duplicates: int
     missing: int
     strange: int
-    struck: int
+    struck: frozenset[Fault]
     lives: int
     expected: int
 
@@ -204,7 +209,7 @@ class Course:
             duplicates,
             sum(lacking.values()),
             surplus.total() - duplicates,
-            len(self._faults.struck()),
+            self._faults.struck(),
             lives,
             expected.total(),
         )
