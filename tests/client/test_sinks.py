@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -190,7 +191,8 @@ def test_a_coordinator_that_is_away_is_named_and_waited_for(fragile: LocalCluste
         # Staging goes on meanwhile: it does not need the coordinator.
         queue = MessageQueue(topic, other, 0)
         assert producer.stage_batch(sink.stage(1, "run-1"), topic, table("more"), queue=queue)
-        fragile.restart(coordinator)
-        answer = sink.commit(0, "run-1", participants(staged), timeout_ms=30_000)
-        assert answer.outcome is CommitOutcome.COMMITTED
+        with ThreadPoolExecutor(1) as beside:
+            committing = beside.submit(sink.commit, 0, "run-1", participants(staged), timeout_ms=60_000)
+            fragile.restart(coordinator)
+            assert committing.result().outcome is CommitOutcome.COMMITTED
         assert len(bodies(client, topic)) == 2

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from pyspark_rocketq.errors import BatchUnknown
 from pyspark_rocketq.option_table import Use
 from pyspark_rocketq.options import sink_options
 from pyspark_rocketq.writer import RocketqStreamWriter, SinkCommit
@@ -145,6 +146,12 @@ def test_large_batches_are_sent_in_several_requests(source: Source) -> None:
 def test_a_message_that_is_too_large_is_refused_in_words(source: Source) -> None:
     with pytest.raises(TooLarge):
         write(source, batch(value=pa.array([bytes(5 * 1024 * 1024)])))
+
+
+def test_a_task_that_is_told_no_batch_refuses_to_write_exactly_once(source: Source) -> None:
+    with pytest.raises(BatchUnknown, match="txnAppId and txnVersion"):
+        write(source, batch(value=numbered(3)), delivery="exactly-once")
+    assert source.rows() == []
 
 
 def test_a_task_without_rows_sends_nothing(source: Source) -> None:
