@@ -73,9 +73,7 @@ def release(server: ServerThread, app: Quick) -> None:
     server.call(answer)
 
 
-def test_what_is_taken_and_what_is_not_share_a_connection(
-    client: Connection, app: Quick
-) -> None:
+def test_what_is_taken_and_what_is_not_share_a_connection(client: Connection, app: Quick) -> None:
     for number in range(3):
         body = b"%d" % number
         client.send(post("/quick", body))
