@@ -13,8 +13,9 @@ from typing import Final
 
 from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic
-from benchmarks.http import Connection, drive, post
+from benchmarks.http import post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.senders import drive_small
 from benchmarks.servers import Server
 from rocketq.protocol.calls import ARROW_STREAM
 from rocketq.protocol.ipc import write_stream
@@ -27,14 +28,10 @@ TARGET: Final = 0.6
 def send_singles(server: Server, seconds: float, body: bytes, connections: int = CONNECTIONS) -> float:
     """Send one message a request from all connections; return messages a second."""
     requests = [
-        [b"".join(post(f"{TOPIC}/messages?queue={queue}", body, ARROW_STREAM))] for queue in range(QUEUES)
+        b"".join(post(f"{TOPIC}/messages?queue={number % QUEUES}", body, ARROW_STREAM))
+        for number in range(connections)
     ]
-
-    def one(connection: Connection, number: int, count: int) -> int:
-        connection.exchange(requests[number % QUEUES])
-        return 1
-
-    return drive(server.host, server.port, connections, seconds, one)
+    return drive_small(server.host, server.port, requests, seconds)
 
 
 def _turn(chosen: Options, body: bytes, ours: bool, costs: list[float]) -> float:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq.protocol.ipc import read_stream, write_stream
+from rocketq.protocol.ipc import CANONICAL_SCHEMA, END_OF_STREAM, read_batch, read_stream, write_stream
 from rocketq.protocol.model import Message
+from rocketq.protocol.runs import encapsulate_run
 from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
 from rocketq.protocol.singles import Single, encapsulated, read_single, to_batch
 from tests.protocol.hostile import damaged
@@ -88,3 +89,14 @@ def test_messages_that_came_one_by_one_make_the_batch_that_they_would_have_made_
     batch.validate(full=True)
     assert batch == from_messages(SPECIMENS)
     assert batch.schema == MESSAGE_SCHEMA
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=20))
+def test_a_run_of_messages_is_the_batch_that_arrow_makes_of_them(messages: list[Message]) -> None:
+    singles = [read_single(stream_of(message)) for message in messages]
+    taken = [single for single in singles if single is not None]
+    made = encapsulate_run(taken)
+    batch = read_batch(pa.py_buffer(made))
+    assert batch == to_batch(taken) == from_messages(messages)
+    stream = pa.ipc.open_stream(b"".join((CANONICAL_SCHEMA, made, END_OF_STREAM)))
+    assert stream.read_all().to_batches() == [batch]

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value
 from rocketq.protocol.ipc import encapsulate
+from rocketq.protocol.runs import encapsulate_run
 from rocketq.protocol.singles import Single, encapsulated, to_batch
 
 
@@ -92,7 +93,7 @@ def merge(run: Sequence[Addressed]) -> Merged:
     """Make what goes into one frame of batches and messages for one queue, in their order."""
     singles = [each.single for each in run if type(each) is QueueMessage]
     if len(singles) == len(run):
-        body = run[0].encapsulated if len(run) == 1 else encapsulate(to_batch(singles))
+        body = run[0].encapsulated if len(run) == 1 else pa.py_buffer(encapsulate_run(singles))
         hashes = [NULL_HASH if each.tag is None else _tag_hash(each.tag) for each in singles]
         keyed = any(each.key is not None or each.properties is not None for each in singles)
         return Merged(body, len(run), np.array(hashes, dtype=np.uint64), keyed)

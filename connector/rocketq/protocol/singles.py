@@ -35,11 +35,11 @@ _PREFIX: Final = struct.Struct("<ii")
 _OFFSETS: Final = struct.Struct("<ii")
 _INT64: Final = struct.Struct("<q")
 #: Length and null count of key, tag, body, properties, their entries, names and values, and of born_at.
-_NODES: Final = struct.Struct("<16q")
+NODES: Final = struct.Struct("<16q")
 #: Where each buffer lies and how long it is. Key, tag and body have validity, offsets and data; the
 #: properties validity and offsets; their entries validity; names and values three again; born_at
 #: validity and data.
-_BUFFERS: Final = struct.Struct("<40q")
+BUFFERS: Final = struct.Struct("<40q")
 #: A column that is null: its validity, padded; and the offsets of nothing.
 _NULL: Final = bytes(8)
 
@@ -155,16 +155,16 @@ def _texts(data: bytes, count: int, where: _Texts) -> list[str]:
 def _learn(data: bytes) -> _Layout | None:
     """Make a layout of a stream's metadata and remember it; None if it is not one plain message's."""
     metadata = data[_METADATA_AT:_BODY_AT]
-    if not data.startswith(_HEAD) or len(metadata) < len(_SKELETON):
+    if not data.startswith(_HEAD) or len(metadata) < len(SKELETON):
         return None
-    if _INT64.unpack_from(metadata, _ROWS_AT)[0] != 1:
+    if _INT64.unpack_from(metadata, ROWS_AT)[0] != 1:
         # Mostly a plain batch; seen before all of the metadata is compared.
         return None
-    if any(metadata[first:last] != _SKELETON[first:last] for first, last in _CONSTANT):
+    if any(metadata[first:last] != SKELETON[first:last] for first, last in _CONSTANT):
         return None
-    body_bytes = _INT64.unpack_from(metadata, _BODY_BYTES_AT)[0]
-    nodes = _NODES.unpack_from(metadata, _NODES_AT)
-    buffers = _BUFFERS.unpack_from(metadata, _BUFFERS_AT)
+    body_bytes = _INT64.unpack_from(metadata, BODY_BYTES_AT)[0]
+    nodes = NODES.unpack_from(metadata, NODES_AT)
+    buffers = BUFFERS.unpack_from(metadata, BUFFERS_AT)
     if not _is_one_message(nodes, buffers[1::2]) or not _is_dense(buffers, body_bytes):
         return None
     layout = _layout(nodes, buffers, body_bytes)
@@ -259,21 +259,21 @@ _SAMPLE: Final = _sample()
 #: Every plain stream begins like this: the schema, and the length of the batch's metadata.
 _HEAD: Final = _SAMPLE[:_METADATA_AT]
 _BODY_AT: Final = _METADATA_AT + _PREFIX.unpack_from(_SAMPLE, _BATCH_AT)[1]
-_SKELETON: Final = _SAMPLE[_METADATA_AT:_BODY_AT]
-_BODY_BYTES_AT, _ROWS_AT, _NODES_AT, _BUFFERS_AT = metadata_places(_SKELETON)
+SKELETON: Final = _SAMPLE[_METADATA_AT:_BODY_AT]
+BODY_BYTES_AT, ROWS_AT, NODES_AT, BUFFERS_AT = metadata_places(SKELETON)
 _VARIABLE: Final = sorted(
     [
-        (_BODY_BYTES_AT, _INT64.size),
-        (_ROWS_AT, _INT64.size),
-        (_NODES_AT, _NODES.size),
-        (_BUFFERS_AT, _BUFFERS.size),
+        (BODY_BYTES_AT, _INT64.size),
+        (ROWS_AT, _INT64.size),
+        (NODES_AT, NODES.size),
+        (BUFFERS_AT, BUFFERS.size),
     ]
 )
 #: What is left of the metadata without what differs from message to message.
 _CONSTANT: Final = tuple(
     zip(
         [0, *(at + size for at, size in _VARIABLE)],
-        [*(at for at, _ in _VARIABLE), len(_SKELETON)],
+        [*(at for at, _ in _VARIABLE), len(SKELETON)],
         strict=True,
     )
 )
