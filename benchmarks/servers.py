@@ -88,10 +88,14 @@ class Server:
         raise RuntimeError(f"/proc does not tell {what}")
 
 
-def broker(directory: str | Path, *arguments: str) -> Server:
-    """A broker on a free port of this machine, flushing asynchronously, known to no NameServer."""
+def broker(directory: str | Path, *arguments: str, sync_ms: float = 0.0) -> Server:
+    """A broker on a free port of this machine, flushing asynchronously, known to no NameServer.
+
+    With `sync_ms` its disk takes that much longer for every sync.
+    """
+    module = ["benchmarks.slow_disk", str(sync_ms)] if sync_ms else ["rocketq_broker"]
     return Server(
-        "rocketq_broker", "--name", "broker-a", "--data-dir", str(directory), "--port", "0",
+        *module, "--name", "broker-a", "--data-dir", str(directory), "--port", "0",
         "--flush", "async", "--parent-pid", str(os.getpid()), *arguments,
     )  # fmt: skip
 

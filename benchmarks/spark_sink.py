@@ -26,7 +26,7 @@ from rocketq import Client
 from rocketq.local import LocalCluster
 
 QUEUES: Final = 4
-ROWS: Final = 2_000_000
+ROWS: Final = 5_000_000
 WRITE_TARGET: Final = 0.8
 #: Triggers of one turn; the first ones start processes and are left out.
 TRIGGERS: Final = 60

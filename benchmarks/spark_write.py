@@ -19,8 +19,8 @@ from rocketq import Client
 from rocketq.local import LocalCluster
 
 QUEUES: Final = 8
-ROWS: Final = 3_000_000
-TARGET: Final = 0.6
+ROWS: Final = 6_000_000
+TARGET: Final = 0.75
 
 
 def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict[str, Any]:
