@@ -18,10 +18,11 @@ share the log with the sends that come, and neither waits for more than one grou
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.files import FULL_ERRORS
+from rocketq_broker.store.gathering import Gathering
 from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, PublishBatch, Receipt
 from rocketq_broker.store.publishing import read_copies
 from rocketq_broker.store.queues import QueueKey, Queues
@@ -101,6 +103,7 @@ class LogWriter:
         self._append_refusals: dict[str, RocketqError] = {}
         self._failure: StoreError | None = None
         self._syncing: _Syncing | None = None
+        self._gathering = Gathering()
         #: Who waits for which batch to be published.
         self._awaited: dict[PublicationName, list[PublishBatch]] = {}
         #: Why publishing pauses until `resume_publishing`, if it does.
@@ -216,6 +219,7 @@ class LogWriter:
             self._tokens.get()
             # Cleared before the inbox is looked at: whoever submits later sends another token.
             self._token_sent = False
+        self._gather()
         size = 0
         operation: Operation | None = None
         while self._inbox and size < self._config.group_bytes_max:
@@ -227,6 +231,19 @@ class LogWriter:
         with self._lock:
             self._queued_bytes -= size
         return operation is not None
+
+    def _gather(self) -> None:
+        """Let others join a group that is worth waiting for."""
+        began = time.perf_counter()
+        while not (self._has_to_publish or self._stopped_why):
+            wait_s = self._gathering.wait_s(len(self._inbox), time.perf_counter() - began)
+            if wait_s <= 0:
+                return
+            try:
+                self._tokens.get(timeout=wait_s)
+            except Empty:
+                return
+            self._token_sent = False
 
     @property
     def _has_to_publish(self) -> bool:
@@ -276,7 +293,10 @@ class LogWriter:
         try:
             if plan.extents and self._config.flush is FlushMode.SYNC:
                 self._syncing = _Syncing(plan, self._clock.monotonic_ms())
+                began = time.perf_counter()
                 self._log.sync()
+                sync_s = time.perf_counter() - began
+                self._gathering = Gathering.after(sync_s, len(group), len(self._inbox))
                 durable = self._log.end
             self._publish(plan, durable)
         except LogFailed as failure:
