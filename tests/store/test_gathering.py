@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketq_broker.store.gathering import GAP, SHORT_SYNC_S, Gathering
+from rocketq_broker.store.gathering import GAP, LONGEST_WAIT_S, SHORT_SYNC_S, Gathering
 
 SYNC_S = 0.008
 BOTH_HALVES = Gathering.after(SYNC_S, answered=32, waiting=32)
@@ -28,3 +28,9 @@ def test_nobody_is_waited_for_longer_than_a_gap_nor_all_of_them_longer_than_a_sy
 
 def test_a_short_sync_is_not_worth_a_wait() -> None:
     assert Gathering.after(SHORT_SYNC_S * 0.9, answered=32, waiting=32).wait_s(40, 0.0) == 0
+
+
+def test_a_disk_that_stalled_does_not_hold_up_the_next_group() -> None:
+    stalled = Gathering.after(10.0, answered=32, waiting=32)
+    assert stalled.wait_s(40, 0.0) == pytest.approx(LONGEST_WAIT_S * GAP)
+    assert stalled.wait_s(40, LONGEST_WAIT_S) == 0

@@ -6,8 +6,8 @@ each sync serves half of them. A short wait lets them come together.
 
 It ends as soon as all are there: as many as were in the last group and came meanwhile. It ends when for
 a `GAP` of a sync nobody has come, so a sender that is alone, or senders that come when they like, are
-hardly held up; and it never lasts longer than a sync did. A disk whose sync is short is not waited
-for at all. PostgreSQL's `commit_delay` with `commit_siblings` is the same thought, with fixed numbers.
+hardly held up; and it never lasts longer than a sync did, nor than LONGEST_WAIT_S where the disk had
+stalled. With a disk whose sync is short nobody waits at all. PostgreSQL's `commit_delay` with `commit_siblings` is the same thought, with fixed numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final
 
 #: Syncs shorter than this need not be shared; seconds.
 SHORT_SYNC_S: Final = 0.000_5
+#: No stall of the disk makes the next group wait longer than this; seconds.
+LONGEST_WAIT_S: Final = 0.010
 #: The part of a sync's time in which somebody has to come.
 GAP: Final = 1 / 8
 
@@ -37,4 +39,5 @@ class Gathering:
         """Return how long to wait for one more when `waiting` are there after `gathered_s`; 0: not at all."""
         if self.sync_s < SHORT_SYNC_S or waiting >= self.expected:
             return 0.0
-        return max(0.0, min(self.sync_s * GAP, self.sync_s - gathered_s))
+        allowed_s = min(self.sync_s, LONGEST_WAIT_S)
+        return max(0.0, min(allowed_s * GAP, allowed_s - gathered_s))
