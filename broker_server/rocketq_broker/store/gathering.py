@@ -7,7 +7,8 @@ each sync serves half of them. A short wait lets them come together.
 It ends as soon as all are there: as many as were in the last group and came meanwhile. It ends when for
 a `GAP` of a sync nobody has come, so a sender that is alone, or senders that come when they like, are
 hardly held up; and it never lasts longer than a sync did, nor than LONGEST_WAIT_S where the disk had
-stalled. With a disk whose sync is short nobody waits at all. PostgreSQL's `commit_delay` with `commit_siblings` is the same thought, with fixed numbers.
+stalled. With a disk whose sync is short nobody waits at all. PostgreSQL's `commit_delay` with
+`commit_siblings` is the same thought, with fixed numbers.
 """
 
 from __future__ import annotations
