@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from concurrent.futures import Future
 from functools import partial
 from itertools import pairwise
@@ -125,8 +126,12 @@ def test_sends_that_come_while_a_batch_is_published_wait_for_one_group_only() ->
                 return
             driver.store.append("t", [batch(0, [b"s%d" % number])], send_next)
 
+        # The writer is held until both are there: it would be through with the batch before the first send.
+        both_there = threading.Event()
+        driver.store.append("t", [batch(0, [b"hold"])], lambda outcome: both_there.wait(ANSWER_S))
         driver.store.sinks.publish(NAME.sink, request_for(staged), published.set_result)
         driver.store.append("t", [batch(0, [b"first"])], send_next)
+        both_there.set()
         assert not isinstance(sent.result(ANSWER_S), Exception)
         assert published.result(ANSWER_S) is None
         order = driver.bodies("t", 0)
