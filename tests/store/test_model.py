@@ -12,16 +12,15 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from rocketq.errors import Conflict, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from rocketq.protocol.calls import AlterTopicRequest
 from rocketq.protocol.model import FlushMode, PullStatus
 from rocketq.protocol.slices import open_frames
-from rocketq_broker.store.store import MessageStore
-from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import Disk
-from tests.testbed.driver import Driver, answer, batch, burst, config
+from tests.testbed.driver import answer, batch, burst, config
+from tests.testbed.lives import Lives
 from tests.testbed.workload import end_life
 
 TOPICS = st.sampled_from(["alpha", "beta"])
@@ -40,7 +39,7 @@ class Topic:
         return self.rows.setdefault(queue, [])
 
 
-class StoreAndModel(RuleBasedStateMachine):
+class StoreAndModel(Lives):
     """`self.topics` and `self.groups` are what must be; `self.driver` is what is."""
 
     def __init__(self) -> None:
@@ -48,7 +47,6 @@ class StoreAndModel(RuleBasedStateMachine):
         self.topics: dict[str, Topic] = {}
         self.groups: dict[tuple[str, str, int], int] = {}
         self.old_incarnations: set[str] = set()
-        self.numbers = 0
         self.last_stored_at_us = 0
 
     @initialize(
@@ -63,18 +61,6 @@ class StoreAndModel(RuleBasedStateMachine):
             flush=flush, queue_file_units=units, segment_bytes=segment, merge_bytes=merge, open_files_max=8
         )
         self._start()
-
-    def _start(self) -> None:
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk))
-        store.start()
-        self.driver = Driver(store)
-
-    def _bodies(self, sizes: list[int]) -> list[bytes]:
-        made = []
-        for size in sizes:
-            self.numbers += 1
-            made.append(b"%d." % self.numbers + bytes(size))
-        return made
 
     # --- topics -----------------------------------------------------------------------
 
@@ -195,36 +181,12 @@ class StoreAndModel(RuleBasedStateMachine):
         self.driver.store.flush()
 
     @rule()
-    def take_snapshot(self) -> None:
-        self.driver.store.take_snapshot()
-
-    @rule()
-    def restart(self) -> None:
-        self.driver.store.close()
-        self._start()
-
-    @rule()
-    def kill(self) -> None:
-        """As kill -9: what was written is in the page cache, nothing else happens any more."""
-        self.disk.end_session()
-        end_life(self.driver.store)
-        self._start()
-
-    @rule()
     def power_cut(self) -> None:
         if self.flush is FlushMode.ASYNC:
             self.driver.store.flush()
         self.disk.cut_power()
         end_life(self.driver.store)
         self.disk.restart()
-        self._start()
-
-    @rule()
-    def lose_what_is_derived(self) -> None:
-        self.driver.store.close()
-        files = CrashingFiles(self.disk)
-        for path in [*self.disk.paths("consumequeue"), *self.disk.paths("state"), *self.disk.paths("index")]:
-            files.remove(path)
         self._start()
 
     # --- what always holds --------------------------------------------------------------

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.protocol.model import FlushMode
@@ -21,10 +21,9 @@ from rocketq.protocol.sinks import Staged, StageName
 from rocketq.sink_errors import StageNotFound
 from rocketq_broker.store.sinks import SinkPicture
 from rocketq_broker.store.state import Picture, decode_picture, encode
-from rocketq_broker.store.store import MessageStore
-from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import Disk
-from tests.testbed.driver import Driver, answer, batch, config
+from tests.testbed.driver import answer, batch, config
+from tests.testbed.lives import Lives
 from tests.testbed.staging import publish, request_for
 from tests.testbed.workload import end_life
 
@@ -51,7 +50,7 @@ class ModelStage:
     parts: list[StagedPart] = field(default_factory=list)
 
 
-class StagesAndModel(RuleBasedStateMachine):
+class StagesAndModel(Lives):
     """`self.rows` and `self.stages` are what must be; `self.driver` is what is."""
 
     def __init__(self) -> None:
@@ -60,7 +59,6 @@ class StagesAndModel(RuleBasedStateMachine):
         self.rows: dict[tuple[str, int], list[bytes]] = {}
         self.stages: list[ModelStage] = []
         self.batches = 0
-        self.numbers = 0
 
     @initialize(
         flush=st.sampled_from(list(FlushMode)), segment=st.sampled_from([4096, 20_000]),
@@ -74,18 +72,6 @@ class StagesAndModel(RuleBasedStateMachine):
         self._start()
         for topic in self.creations:
             self.driver.create(topic, QUEUES)
-
-    def _start(self) -> None:
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk))
-        store.start()
-        self.driver = Driver(store)
-
-    def _bodies(self, sizes: list[int]) -> list[bytes]:
-        made = []
-        for size in sizes:
-            self.numbers += 1
-            made.append(b"%d." % self.numbers + bytes(size))
-        return made
 
     # --- writing -----------------------------------------------------------------------
 
@@ -203,29 +189,6 @@ class StagesAndModel(RuleBasedStateMachine):
             self.rows.pop((topic, queue), None)
 
     # --- files -------------------------------------------------------------------------
-
-    @rule()
-    def take_snapshot(self) -> None:
-        self.driver.store.take_snapshot()
-
-    @rule()
-    def restart(self) -> None:
-        self.driver.store.close()
-        self._start()
-
-    @rule()
-    def be_killed(self) -> None:
-        self.disk.end_session()
-        end_life(self.driver.store)
-        self._start()
-
-    @rule()
-    def lose_what_is_derived(self) -> None:
-        self.driver.store.close()
-        files = CrashingFiles(self.disk)
-        for path in [*self.disk.paths("consumequeue"), *self.disk.paths("state"), *self.disk.paths("index")]:
-            files.remove(path)
-        self._start()
 
     # --- what always holds -----------------------------------------------------------------
 
