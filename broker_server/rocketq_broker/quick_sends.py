@@ -12,7 +12,6 @@ that is not running, no room) is not taken, and `send` decides it, creates or re
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -81,8 +80,6 @@ class QuickSends:
         self._send = send
         self._enter = enter
         self._leave = leave
-        self._loop = asyncio.get_running_loop()
-        self._waking = False
         self.completions = completions
         self._targets: dict[bytes, _Target] = {}
         self._answers: dict[tuple[SendStatus, _Target], tuple[bytes, bytes]] = {}
@@ -130,15 +127,8 @@ class QuickSends:
             self._leave()
             raise
         send.in_flight_bytes += size
-        # As in `send`: the writer is woken once, after all requests of this turn.
-        if not self._waking:
-            self._waking = True
-            self._loop.call_soon(self._wake)
+        send.wake_soon()
         return True
-
-    def _wake(self) -> None:
-        self._waking = False
-        self._store.wake_writer()
 
     def _target(self, raw: bytes) -> _Target | None:
         """Read a target that was not met before; None if it is no plain send to one queue."""

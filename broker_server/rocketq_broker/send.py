@@ -150,12 +150,16 @@ class SendProcessor:
         return json_answer(encode(SendAnswer(outcome.status, config.name, topic.name, appended)))
 
     def _append(self, topic: str, batches: list[QueueBatch], stage: StageName | None, done: Done) -> None:
-        """Hand batches to the log writer, but wake it only when every request of this turn has.
+        """Hand batches to the log writer."""
+        self._store.append(topic, batches, done, stage=stage, wake=False)
+        self.wake_soon()
+
+    def wake_soon(self) -> None:
+        """Wake the log writer when every request of this turn of the loop has handed over what it has.
 
         Woken by the first it would compete with the others for the interpreter, and make
         groups of one.
         """
-        self._store.append(topic, batches, done, stage=stage, wake=False)
         if not self._waking:
             self._waking = True
             self._loop.call_soon(self._wake)

@@ -152,8 +152,11 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     less_safe = sum(message.less_safe for message in staged)
     if less_safe:
         log.warning("%d messages are stored, but not as safely as their broker is set to.", less_safe)
+    from rocketq.staging import merged
+
     sink = _sink(options, batch.sink, options.commit_timeout_ms)
-    answer = sink.commit(batch.number, batch.run, _merged(staged), batch.query)
+    parts = merged(part for message in staged for part in message.participants)
+    answer = sink.commit(batch.number, batch.run, parts, batch.query)
     if answer.outcome is CommitOutcome.ALREADY_COMMITTED:
         log.info("Batch %d of sink %s was committed before.", batch.number, batch.sink)
 
@@ -185,18 +188,6 @@ def clear_up(options: SinkOptions, batch: Batch) -> None:
         log.warning("The write is committed, and a broker has yet to publish its part. %s", error)
     except RocketqError as error:
         log.warning("Sink %s of a write that is over could not be deleted: %s", batch.sink, error)
-
-
-def _merged(staged: Sequence[StagedCommit]) -> tuple[Participant, ...]:
-    """Bring together what all tasks staged, broker by broker."""
-    frames: dict[str, list[int]] = {}
-    messages: dict[str, int] = {}
-    for one in (one for message in staged for one in message.participants):
-        frames.setdefault(one.broker, []).extend(one.frames)
-        messages[one.broker] = messages.get(one.broker, 0) + one.messages
-    return tuple(
-        Participant(broker, tuple(sorted(frames[broker])), messages[broker]) for broker in sorted(frames)
-    )
 
 
 def _sink(options: SinkOptions, name: str, timeout_ms: int) -> Sink:

@@ -63,12 +63,16 @@ class StagedPost:
 
 def participants(slices: Iterable[StagedSlice]) -> tuple[Participant, ...]:
     """Return what a commit lists: each broker's frames in the order of its log, and their messages."""
+    return merged(Participant(piece.queue.broker, (piece.log_offset,), piece.count) for piece in slices)
+
+
+def merged(parts: Iterable[Participant]) -> tuple[Participant, ...]:
+    """Bring together what several have staged, broker by broker."""
     frames: dict[str, list[int]] = {}
     messages: dict[str, int] = {}
-    for piece in slices:
-        broker = piece.queue.broker
-        frames.setdefault(broker, []).append(piece.log_offset)
-        messages[broker] = messages.get(broker, 0) + piece.count
+    for part in parts:
+        frames.setdefault(part.broker, []).extend(part.frames)
+        messages[part.broker] = messages.get(part.broker, 0) + part.messages
     return tuple(
         Participant(broker, tuple(sorted(offsets)), messages[broker])
         for broker, offsets in sorted(frames.items())

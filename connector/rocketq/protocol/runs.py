@@ -53,10 +53,7 @@ def encapsulate_run(singles: Sequence[Single]) -> bytes:
         _Column(0, (b"",)),
         _texts([name.encode() for name, _ in entries]),
         _texts([value.encode() for _, value in entries]),
-        _Column(
-            born_at.count(None),
-            (_validity(born_at), struct.pack(f"<{rows}q", *(at or 0 for at in born_at))),
-        ),
+        _column(born_at, struct.pack(f"<{rows}q", *(at or 0 for at in born_at))),
     )
     lengths = (rows, rows, rows, rows, len(entries), len(entries), len(entries), rows)
     nodes = [
@@ -81,19 +78,22 @@ def encapsulate_run(singles: Sequence[Single]) -> bytes:
 
 def _texts(values: Sequence[bytes | None]) -> _Column:
     """Return a column of strings or binaries: validity, offsets, data."""
-    nulls = values.count(None)
-    if nulls == len(values):
-        return _Column(nulls, (_validity(values), bytes(4 * (nulls + 1)), b""))
-    held = [value or b"" for value in values] if nulls else values
-    return _Column(nulls, (_validity(values), _offsets(map(len, held)), b"".join(held)))  # type: ignore[arg-type]
+    if values.count(None) == len(values):
+        # Mostly there is no tag and no key, and nothing to be joined.
+        return _column(values, bytes(4 * (len(values) + 1)), b"")
+    held = [value or b"" for value in values]
+    return _column(values, _offsets(map(len, held)), b"".join(held))
 
 
 def _map(properties: Sequence[list[tuple[str, str]] | None]) -> _Column:
     """Return the map's own buffers: validity and the offsets of its entries."""
-    nulls = properties.count(None)
-    if nulls == len(properties):
-        return _Column(nulls, (_validity(properties), bytes(4 * (nulls + 1))))
-    return _Column(nulls, (_validity(properties), _offsets(len(each or ()) for each in properties)))
+    return _column(properties, _offsets(len(each or ()) for each in properties))
+
+
+def _column(values: Sequence[object], *buffers: bytes) -> _Column:
+    """Return a column of these values, its validity before its other buffers."""
+    nulls = values.count(None)
+    return _Column(nulls, (_validity(values, nulls), *buffers))
 
 
 def _offsets(lengths: Iterable[int]) -> bytes:
@@ -101,9 +101,8 @@ def _offsets(lengths: Iterable[int]) -> bytes:
     return struct.pack(f"<{len(ends)}i", *ends)
 
 
-def _validity(values: Sequence[object]) -> bytes:
+def _validity(values: Sequence[object], nulls: int) -> bytes:
     """Return a bit for each value, 1 where there is one, lowest first; nothing if all are there."""
-    nulls = values.count(None)
     if not nulls:
         return b""
     size = (len(values) + 7) // 8
