@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 3
 #: A task holds at most so many requests' worth of rows that are not full requests yet.
 GATHERED_REQUESTS: Final = 4
+#: Batches of this size on average go out as they came from Spark, in turn to the queues and without a copy.
+JOIN_BELOW_BYTES: Final = 512 * 1024
 #: Attempts end with sendTimeoutMs, not with their number.
 RETRIES: Final = 1_000
 
@@ -55,13 +57,16 @@ class Shipment(Generic[R]):
     def add(self, batch: pa.RecordBatch) -> None:
         """Take over the rows of a batch; blocks while enough is in flight. Raises what a send raised."""
         from pyspark_rocketq.outgoing import addressed
+        from rocketq.selector import ROW_BYTES
 
         for destination, messages in addressed(batch, self._options.topic):
-            self._gathered.setdefault(destination, []).append(messages)
-            held = self._gathered_bytes.get(destination, 0) + messages.nbytes
-            self._gathered_bytes[destination] = held
-            if held >= self._options.max_request_bytes:
+            size = messages.nbytes + ROW_BYTES * messages.num_rows
+            held = self._gathered_bytes.get(destination, 0)
+            if held and held + size > self._options.max_request_bytes:
                 self._ship(destination)
+                held = 0
+            self._gathered.setdefault(destination, []).append(messages)
+            self._gathered_bytes[destination] = held + size
         while sum(self._gathered_bytes.values()) > GATHERED_REQUESTS * self._options.max_request_bytes:
             self._ship(max(self._gathered_bytes, key=lambda d: self._gathered_bytes[d]))
 
@@ -80,8 +85,11 @@ class Shipment(Generic[R]):
         import pyarrow as pa
 
         batches = self._gathered.pop(destination)
-        del self._gathered_bytes[destination]
-        table = pa.Table.from_batches(batches).combine_chunks()
+        table = pa.Table.from_batches(batches)
+        large = self._gathered_bytes.pop(destination) >= JOIN_BELOW_BYTES * len(batches)
+        if self._options.selection is not QueueSelection.ROUND_ROBIN or not large:
+            # Each batch becomes frames of its own, and small frames are dear ever after.
+            table = table.combine_chunks()
         allowed = 1 if destination.queue is not None else self._in_flight_max
         self._settle(allowed - 1)
         self._in_flight.add(self._workers.submit(self._request, destination, table))

@@ -28,7 +28,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from rocketq.broker_api import BrokerApi, master_of
 from rocketq.clock import Clock
@@ -52,13 +52,15 @@ from rocketq.fault import FaultTolerance
 from rocketq.protocol.calls import CreateTopicRequest, SendAnswer
 from rocketq.protocol.ipc import write_stream
 from rocketq.protocol.model import MessageQueue, SendResult
+from rocketq.protocol.pieces import PIECE_BYTES_MIN, Pieces, stream_pieces
 from rocketq.protocol.route import TopicRoute
 from rocketq.routes import RouteCache
-from rocketq.selector import QueueSelector, QueueSlice, Selection
+from rocketq.selector import QueueSelector, QueueSlice, Selection, batch_bytes
 from rocketq.topics import TopicAdmin
 from rocketq.transport import Body, Transport
 
 R = TypeVar("R")
+Stream: TypeAlias = memoryview | Pieces
 
 #: The pause before the same broker is asked again, when it did not name one.
 BACKOFF_MS: Final = 100
@@ -181,7 +183,7 @@ class Delivery:
     ) -> list[R]:
         """Send one parcel, by all the attempts it may have; return one result for each slice, in order."""
         begun_ms = self.now_ms()
-        stream = write_stream([s.batch for s in parcel.slices], compression)
+        stream = _stream(parcel, compression)
         failed: set[str] = set()
         attempts: list[str] = []
         while True:
@@ -207,14 +209,14 @@ class Delivery:
     # --- one attempt -------------------------------------------------------------
 
     def _attempt(
-        self, parcel: Parcel, route: TopicRoute, stream: Body, post: Post[R], left_ms: int, final: bool
+        self, parcel: Parcel, route: TopicRoute, stream: Stream, post: Post[R], left_ms: int, final: bool
     ) -> list[R]:
         others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
         broker = master_of(route, parcel.broker, self._transport)
         begun_ms = self.now_ms()
         allowed_ms = max(1, left_ms if final or not others else left_ms // 2)
         results = post(broker, parcel, stream, allowed_ms)
-        healthy_ms = memoryview(stream).nbytes // HEALTHY_BYTES_PER_MS
+        healthy_ms = stream.nbytes // HEALTHY_BYTES_PER_MS
         now_ms = self.now_ms()
         self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
         return results
@@ -276,6 +278,14 @@ class Delivery:
             QueueSlice(queue, s.batch, s.first_row) for queue, s in zip(chosen, parcel.slices, strict=True)
         ]
         return Parcel(parcel.topic, tuple(moved), parcel.ordering_key)
+
+
+def _stream(parcel: Parcel, compression: str | None) -> Stream:
+    """Return a parcel's messages as one Arrow stream; what is large of them is not copied."""
+    batches = [piece.batch for piece in parcel.slices]
+    if sum(map(batch_bytes, batches)) >= PIECE_BYTES_MIN:
+        return stream_pieces(batches, compression)
+    return memoryview(write_stream(batches, compression))
 
 
 def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:

@@ -44,7 +44,7 @@ from rocketq.selector import (
     Selection,
     named,
 )
-from rocketq.sharing import SharedSend, parcels
+from rocketq.sharing import SharedSend, grouped, parcels, partitioned
 from rocketq.staging import StagedPost, StagedSlice
 from rocketq.topics import TopicAdmin
 from rocketq.transport import Transport
@@ -290,9 +290,11 @@ class Producer:
             lambda parcel: self._deliver(parcel, selector, codec, timeout_ms, post=post), self._pool
         )
         try:
-            for batch in batches:
-                choice = Selection(now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes)
-                slices = selector.partition(queues, batch, choice)
+            for together in grouped(batches, self.config.request_bytes):
+                choice = Selection(
+                    now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes, batches=len(together)
+                )
+                slices = partitioned(selector, queues, together, choice)
                 sending.send(parcels(topic, slices, self.config.request_bytes))
         except SendFailed as error:
             _tell_what_was_stored(error, [r for r in sending.results if isinstance(r, SendResult)])

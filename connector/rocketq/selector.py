@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.fault import FaultTolerance
@@ -36,18 +35,21 @@ from rocketq.protocol.model import MessageQueue
 
 #: A slice this small is not cut further to reach more queues.
 SPREAD_MESSAGES_MIN: Final = 64
+#: What a message takes besides its texts: their offsets, its validity, when it was made.
+ROW_BYTES: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a choice may depend on: the ordering key, the brokers that just failed, the time and the size
-    a slice of a batch should have.
+    a slice of a batch should have, and how many batches it is one of that are sent together.
     """
 
     ordering_key: bytes | None = None
     failed: frozenset[str] = frozenset()
     now_ms: int = 0
     slice_bytes: int = 1024 * 1024
+    batches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class RoundRobin:
         self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
     ) -> list[QueueSlice]:
         usable = self._usable(queues, selection)
-        spread = min(len(usable), -(-batch.num_rows // SPREAD_MESSAGES_MIN))
+        spread = min(-(-len(usable) // selection.batches), -(-batch.num_rows // SPREAD_MESSAGES_MIN))
         return [
             QueueSlice(usable[next(self._turns) % len(usable)], batch.slice(begin, end - begin), begin)
             for begin, end in cut(batch, selection.slice_bytes, spread)
@@ -236,7 +238,7 @@ def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tup
     rows = batch.num_rows
     if rows == 0:
         return []
-    ends = np.cumsum(row_bytes(batch))
+    ends = row_ends(batch)
     total = int(ends[-1])
     parts = max(-(-total // slice_bytes), parts_min, -(-rows // BATCH_MESSAGES_MAX))
     if parts <= 1:
@@ -250,14 +252,34 @@ def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tup
     ]
 
 
-def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return about how many bytes each message of schema message/1 takes; properties count evenly."""
+def row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return for each message of schema message/1 about how many bytes it and all before it take."""
+    rows = batch.num_rows
+    ends = np.arange(1, rows + 1, dtype=np.int64) * _fixed_bytes(batch)
+    for offsets in _text_offsets(batch):
+        ends += offsets[1:]
+        ends -= offsets[0]
+    return ends
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Return about how many bytes a batch of schema message/1 takes: what `row_ends` ends with."""
+    texts = sum(int(offsets[-1]) - int(offsets[0]) for offsets in _text_offsets(batch))
+    return int(batch.num_rows) * _fixed_bytes(batch) + texts
+
+
+def _fixed_bytes(batch: pa.RecordBatch) -> int:
+    """Return what each message takes beside its texts; properties count evenly."""
     rows = batch.num_rows
     properties = batch.column("properties")
     shared = 0 if properties.null_count == rows else properties.nbytes // max(rows, 1)
-    sizes = np.full(rows, 32 + shared, dtype=np.int64)
+    return ROW_BYTES + int(shared)
+
+
+def _text_offsets(batch: pa.RecordBatch) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield for each column of texts that has any where each begins, and the end of the last."""
+    rows = batch.num_rows
     for name in ("body", "key", "tag"):
         column = batch.column(name)
         if column.null_count < rows:
-            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    return sizes
+            yield np.frombuffer(column.buffers()[1], np.int32, rows + 1, 4 * column.offset)

@@ -7,13 +7,17 @@ one queue keeps its order; brokers do not wait for one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
 
 from rocketq.delivery import Parcel
 from rocketq.errors import RocketqError
-from rocketq.selector import QueueSlice, row_bytes
+from rocketq.protocol.model import MessageQueue
+from rocketq.selector import QueueSelector, QueueSlice, Selection, batch_bytes
 
 #: Batches in one request: the broker checks each, and takes at most 1,024.
 REQUEST_SLICES_MAX: Final = 256
@@ -58,6 +62,39 @@ class SharedSend(Generic[R]):
             raise errors[0]
 
 
+def grouped(batches: Sequence[pa.RecordBatch], request_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """Yield the batches in order, together what fits one request of about `request_bytes`."""
+    group: list[pa.RecordBatch] = []
+    total = 0
+    for batch in batches:
+        size = batch_bytes(batch)
+        if group and total + size > request_bytes:
+            yield group
+            group, total = [], 0
+        group.append(batch)
+        total += size
+    if group:
+        yield group
+
+
+def partitioned(
+    selector: QueueSelector,
+    queues: Sequence[MessageQueue],
+    batches: Sequence[pa.RecordBatch],
+    selection: Selection,
+) -> list[QueueSlice]:
+    """Share several batches out, one after the other; `first_row` counts from the first row of the first."""
+    slices: list[QueueSlice] = []
+    before = 0
+    for batch in batches:
+        slices += [
+            replace(piece, first_row=before + piece.first_row)
+            for piece in selector.partition(queues, batch, selection)
+        ]
+        before += batch.num_rows
+    return slices
+
+
 def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dict[str, list[Parcel]]:
     """Pack slices into parcels of about `request_bytes`, by broker; slices keep their order."""
     packed: dict[str, list[Parcel]] = {}
@@ -71,7 +108,7 @@ def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dic
 
     for piece in slices:
         broker = piece.queue.broker
-        size = int(row_bytes(piece.batch).sum())
+        size = batch_bytes(piece.batch)
         taken = open_slices.get(broker)
         if taken and (open_bytes[broker] + size > request_bytes or len(taken) == REQUEST_SLICES_MAX):
             close(broker)

@@ -49,6 +49,7 @@ from rocketq.error_documents import from_document
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 from rocketq.protocol.model import PULL_BYTES_MAX
+from rocketq.protocol.pieces import Pieces
 
 #: JSON answers; a topic list of 100,000 names fits.
 CONTROL_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -59,7 +60,7 @@ PULL_ANSWER_BYTES_MAX: Final = PULL_BYTES_MAX + FRAME_BYTES_MAX
 _RECEIVE_BYTES: Final = 256 * 1024
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
-Body: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+Body: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | Pieces
 Query: TypeAlias = Mapping[str, str | int | None]
 
 
@@ -208,7 +209,9 @@ class Transport:
         """
         deadline = Deadline((timeout_ms or self.config.timeout_ms) + hold_ms)
         target = path + _query_string(query)
-        given = None if body is None else memoryview(body)
+        given = body if body is None or isinstance(body, Pieces) else memoryview(body)
+        if isinstance(given, Pieces):
+            headers = {**(headers or {}), "content-length": str(given.nbytes)}
         try:
             return self._attempt(method, address, target, given, headers, deadline, answer_bytes_max)
         except TransportFailure as failure:
@@ -235,7 +238,7 @@ class Transport:
         method: str,
         address: str,
         target: str,
-        body: memoryview | None,
+        body: memoryview | Pieces | None,
         headers: Mapping[str, str] | None,
         deadline: Deadline,
         answer_bytes_max: int,
@@ -249,7 +252,7 @@ class Transport:
             response = pool.urlopen(
                 method,
                 target,
-                body=cast(Any, body),
+                body=cast(Any, body.parts if isinstance(body, Pieces) else body),
                 headers=headers,
                 redirect=False,
                 assert_same_host=False,
@@ -292,7 +295,7 @@ def _query_string(query: Query | None) -> str:
     return "?" + urlencode(given, safe=",") if given else ""
 
 
-def _timeout(left_s: float, connect_timeout_ms: int, body: memoryview | None) -> urllib3.Timeout:
+def _timeout(left_s: float, connect_timeout_ms: int, body: object | None) -> urllib3.Timeout:
     # The connect timeout is also the send's: a request with a body gets all that is left.
     connect = left_s if body is not None else min(left_s, connect_timeout_ms / 1000)
     return urllib3.Timeout(connect=connect, read=left_s)

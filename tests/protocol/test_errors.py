@@ -52,7 +52,12 @@ def tree(cls: type[RocketqError] = RocketqError) -> list[type[RocketqError]]:
     return [cls, *(sub for child in cls.__subclasses__() for sub in tree(child))]
 
 
-CONCRETE = [cls for cls in tree() if cls not in ABSTRACT and "__init__" in cls.__dict__]
+#: Those of the client library and the servers: others come with what else the session has imported.
+CONCRETE = [
+    cls
+    for cls in tree()
+    if cls.__module__.startswith("rocketq.") and cls not in ABSTRACT and "__init__" in cls.__dict__
+]
 
 
 def example(cls: type[RocketqError]) -> RocketqError:

@@ -24,13 +24,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from rocketq.errors import InvalidBatch, TooLarge
-from rocketq.protocol.schema import MESSAGE_SCHEMA
+from rocketq.protocol.schema import MESSAGE_SCHEMA, nulls
 
 #: What one batch may inflate to, and how many messages it may hold.
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -133,11 +133,16 @@ def encapsulate(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
 def write_stream(batches: list[pa.RecordBatch], codec: str | None = None) -> pa.Buffer:
     """Serialise batches of schema message/1 as one IPC stream (codec: None, lz4 or zstd)."""
     sink = pa.BufferOutputStream()
+    write_batches(sink, batches, codec)
+    return sink.getvalue()
+
+
+def write_batches(sink: Any, batches: list[pa.RecordBatch], codec: str | None) -> None:
+    """Write one IPC stream of batches of schema message/1 to what Arrow can write to."""
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     with pa.ipc.new_stream(sink, MESSAGE_SCHEMA, options=options) as writer:
         for batch in batches:
             writer.write_batch(_compact(batch))
-    return sink.getvalue()
 
 
 def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -147,7 +152,7 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     if offsets is None or offsets.size <= 4 * (len(column) + 1) + 64:
         return batch
     if column.null_count == len(column):
-        fresh = pa.nulls(len(column), column.type)
+        fresh = nulls(len(column), column.type)
     else:
         fresh = column.take(np.arange(len(column)))
     return batch.set_column(_MAP_COLUMN, MESSAGE_SCHEMA.field(_MAP_COLUMN), fresh)

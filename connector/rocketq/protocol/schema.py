@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,11 +78,37 @@ def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     return [_normalised(batch) for batch in batches]
 
 
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of nulls of a type of message/1, which shares its memory with all others.
+
+    A map's has no entries: Arrow's own `nulls` gives it one for each null, which nothing
+    refers to and which would be sent and stored all the same.
+    """
+    if pa.types.is_map(kind):
+        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=[entries])
+    if pa.types.is_timestamp(kind):
+        return pa.Array.from_buffers(kind, count, _zeros(count, 8 * count), count)
+    return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
+
+
+#: What nearly every column of nulls is made of; untouched, it takes no memory.
+_ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))
+
+
+def _zeros(count: int, size: int) -> list[pa.Buffer]:
+    """Return a validity bitmap of `count` nulls, and `size` zero bytes."""
+    return [
+        _ZEROS.slice(0, length) if length <= _ZEROS.size else pa.py_buffer(np.zeros(length, np.uint8))
+        for length in ((count + 7) // 8, size)
+    ]
+
+
 def _normalised(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = []
     for field in MESSAGE_SCHEMA:
         if field.name not in batch.schema.names:
-            columns.append(pa.nulls(batch.num_rows, field.type))
+            columns.append(nulls(batch.num_rows, field.type))
             continue
         column = batch.column(field.name)
         try:
