@@ -6,9 +6,11 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.testbed.sink_faults import OPTION, Faults, FaultySource, Point
+from tests.testbed.spark_cluster import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +38,8 @@ class SinkQuery:
     delivery: str
     checkpoint: str
     faults: str
+    #: Where a driver of its own runs the tasks.
+    place: Place = Place.LOCAL
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start it, to read what there is and end."""
@@ -55,8 +59,8 @@ class SinkQuery:
             writer = (
                 read.writeStream.format("rocketq-faulty")
                 .options(nameservers=self.nameservers, topic=self.topic, delivery=self.delivery)
-                # Each half of a task's rows is a request of its own.
-                .option("maxRequestBytes", 200)
+                # Less than one row has: what comes before the middle of a task is sent before it.
+                .option("maxRequestBytes", 10)
                 .option(OPTION, self.faults)
             )
         return writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
@@ -80,8 +84,9 @@ def main() -> None:
     from pyspark_rocketq.local import local_session
 
     facts = json.loads(sys.argv[1])
-    query = SinkQuery(**{**facts, "shape": Shape(facts["shape"])})
-    spark = local_session("sink-driver", cores=2, short_lived=True)
+    query = SinkQuery(**facts | {"shape": Shape(facts["shape"]), "place": Place(facts["place"])})
+    conf = query.place.conf(Path(query.faults).parent)
+    spark = local_session("sink-driver", cores=2, short_lived=True, **conf)
     spark.dataSource.register(FaultySource)
     query.start(spark).awaitTermination()
 

@@ -38,6 +38,7 @@ from rocketq.local import LocalCluster
 from rocketq.protocol.model import MessageQueue
 from tests.testbed.sink_faults import Fault, Faults, FaultySource, Harm, Point
 from tests.testbed.sink_query import Shape, SinkQuery
+from tests.testbed.spark_cluster import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ class Trial:
     shape: Shape
     lives: tuple[Life, ...]
     delivery: str = "exactly-once"
+    place: Place = Place.LOCAL
 
     @property
     def laid(self) -> set[Fault]:
@@ -86,6 +88,8 @@ class Verdict:
     strange: int
     struck: frozenset[Fault]
     lives: int
+    #: Lives that ended before all was read, each by an error or a stop.
+    cut_short: int
     expected: int
 
     @property
@@ -137,23 +141,25 @@ class Course:
             delivery=trial.delivery,
             checkpoint=str(self._checkpoint),
             faults=str(self._faults.directory),
+            place=trial.place,
         )
 
     def run(self) -> Verdict:
         """Live all lives, then the last one, which must end well; return what came of it."""
-        lives = 0
+        lives = cut_short = 0
         for life in self._trial.lives:
             self._announce()
             self._faults.lay(life.faults)
-            self._live(life)
+            cut_short += not self._live(life)
             lives += 1
             if life.loses_commit:
                 self._lose_commit()
         self._faults.lay(())
         while not self._live(Life()):
             lives += 1
+            cut_short += 1
             assert lives < LIVES_MAX, "the query never ends well"
-        return self._verdict(lives + 1)
+        return self._verdict(lives + 1, cut_short)
 
     # --- a life ------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class Course:
 
     # --- what came of it -----------------------------------------------------------
 
-    def _verdict(self, lives: int) -> Verdict:
+    def _verdict(self, lives: int, cut_short: int) -> Verdict:
         expected, found = Counter(self._expected()), Counter(self._found())
         surplus, lacking = found - expected, expected - found
         duplicates = sum(count for row, count in surplus.items() if row in expected)
@@ -211,6 +217,7 @@ class Course:
             surplus.total() - duplicates,
             self._faults.struck(),
             lives,
+            cut_short,
             expected.total(),
         )
 
