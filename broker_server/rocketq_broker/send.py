@@ -48,7 +48,8 @@ from rocketq.protocol.model import (
 )
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
-from rocketq.service.answers import Disconnected, read_body
+from rocketq.service.answers import read_body
+from rocketq.service.straight import receive_into
 from rocketq_broker.admission import BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
@@ -313,9 +314,8 @@ def _is_arrow(headers: dict[bytes, bytes]) -> bool:
 async def _receive_stream(request: DataRequest, limit: int) -> pa.Buffer:
     """Return the body as one buffer; raise TooLarge past `limit` bytes, or Disconnected.
 
-    Where the length is announced each piece is copied to its place as it comes, while it is
-    in the processor's cache, into memory that Arrow's pool hands out again and again: joining
-    the pieces afterwards costs several times as much, mostly in page faults.
+    Where the length is announced it comes straight into memory that Arrow's pool hands out again
+    and again: joining pieces afterwards costs several times as much, mostly in page faults.
     """
     announced = request.headers.get(b"content-length")
     if announced is None:
@@ -324,17 +324,7 @@ async def _receive_stream(request: DataRequest, limit: int) -> pa.Buffer:
     if size > limit:
         raise TooLarge("the request body", size, limit)
     buffer = pa.allocate_buffer(size)
-    place = memoryview(buffer).cast("B")
-    at = 0
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        piece = message["body"]
-        place[at : at + len(piece)] = piece
-        at += len(piece)
-        more = message.get("more_body", False)
+    await receive_into(request.scope, request.receive, memoryview(buffer).cast("B"))
     return buffer
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from rocketq.service.answers import ErrorBoundary, read_body
+from rocketq.service.answers import Disconnected, ErrorBoundary, content_length, read_body
+from rocketq.service.straight import receive_into
 
 #: Below what uvicorn lets a connection buffer before it has the application wait.
 SOME = 48 * 1024
@@ -56,6 +57,8 @@ class Probe:
             self.held.set()
             await self._released.wait()
             body = b"%d" % sum(map(len, await read_body(scope, receive, BODY_MAX)))
+        elif path == "/straight":
+            body = await self._straight(scope, receive)
         elif path == "/fail":
             raise RuntimeError("secret")
         elif path == "/watch":
@@ -67,6 +70,17 @@ class Probe:
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _straight(self, scope: Any, receive: Any) -> bytes:
+        """Receive a body straight to its place, and send it back."""
+        place = memoryview(bytearray(content_length(scope["headers"]) or 0))
+        self.held.set()
+        try:
+            await receive_into(scope, receive, place)
+        except Disconnected:
+            self.gone.set()
+            raise
+        return bytes(place)
 
 
 class Connection:

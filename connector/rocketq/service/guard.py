@@ -47,7 +47,8 @@ from rocketq.errors import (
     TooSlow,
 )
 from rocketq.service.answers import error_answer
-from rocketq.service.quick import Quick, QuickProtocol
+from rocketq.service.quick import Quick
+from rocketq.service.straight import StraightProtocol
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -114,7 +115,7 @@ class _Phase(Enum):
     BODY = "body"
 
 
-class GuardedProtocol(QuickProtocol):
+class GuardedProtocol(StraightProtocol):
     """One connection under watch; `limits` and `counts` are set by `guarded`."""
 
     limits: ClassVar[ServerLimits] = ServerLimits()
@@ -286,6 +287,7 @@ class GuardedProtocol(QuickProtocol):
         """End the connection, with an error if one can be written where the answer belongs."""
         self.counts.cut[why] += 1
         self.decline()
+        self.take_back()
         cycle = self.cycle
         answering = cycle is not None and not cycle.response_complete
         if self._phase is _Phase.BODY:
