@@ -121,10 +121,16 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
-def alternate(contestants: Sequence[Contestant], turns: int) -> None:
-    """Give each contestant its turns, in changing order, so that none always follows the same one."""
+def alternate(
+    contestants: Sequence[Contestant], turns: int, before: Callable[[], None] = lambda: None
+) -> None:
+    """Give each contestant its turns, in changing order, so that none always follows the same one.
+
+    `before` is called before each turn, and not measured.
+    """
     for turn in range(turns):
         for contestant in contestants if turn % 2 == 0 else list(reversed(contestants)):
+            before()
             rate = contestant.turn()
             contestant.rates.append(rate)
             say(f"  turn {turn + 1}/{turns}  {contestant.name:<34} {rate:,.3f}")

@@ -5,7 +5,8 @@
     micro_batch    one row a micro-batch from a Python source, into a topic exactly once and into a Python
                    sink that drops it; checkpoints on disk. What is compared is the time of a whole trigger
 
-Two brokers, asynchronous flush.
+Two brokers, asynchronous flush. Before each turn of the writes the page cache is filled
+(`benchmarks.memory`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.memory import PageCache, page_cache
 from benchmarks.spark_ceilings import prepare, timed
 from benchmarks.spark_ticks import DropSink, TickSource
 from rocketq import Client
@@ -35,7 +37,7 @@ EXTRA_MS_TARGET: Final = 25.0
 POLL_S: Final = 0.2
 
 
-def writes(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict[str, Any]:
+def writes(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: PageCache) -> dict[str, Any]:
     """Compare batch writes of the two deliveries."""
     values = F.lpad(F.col("id").cast("string"), data.BODY_BYTES, "x").cast("binary")
     rows = spark.range(0, ROWS, 1, 8).select(values.alias("value"))
@@ -53,7 +55,7 @@ def writes(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict[
     ours, ceiling = Contestant("exactly once"), Contestant("at least once")
     ours.turn = lambda: timed(lambda: write("exactly-once"), ROWS, ours.costs)
     ceiling.turn = lambda: timed(lambda: write("at-least-once"), ROWS, ceiling.costs)
-    alternate([ours, ceiling], chosen.turns)
+    alternate([ours, ceiling], chosen.turns, before=cache.fill)
     result = compare(ours, ceiling, "rows", WRITE_TARGET)
     reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
     stored, expected = reader.load().count(), 2 * ROWS * (chosen.turns + 1)
@@ -108,11 +110,11 @@ def micro_batches(chosen: Options, cluster: LocalCluster, spark: SparkSession) -
 def main() -> None:
     chosen = options("spark_sink", "Write to topics exactly once with Spark.", seconds=0)
     introduce("spark_sink")
-    with LocalCluster(brokers=2) as cluster:
+    with LocalCluster(brokers=2) as cluster, page_cache() as cache:
         spark = prepare("sink")
         try:
             results = {
-                "write": writes(chosen, cluster, spark),
+                "write": writes(chosen, cluster, spark, cache),
                 "micro_batch": micro_batches(chosen, cluster, spark),
             }
         finally:

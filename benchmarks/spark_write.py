@@ -2,7 +2,8 @@
 
 Both take the same rows of 100 bytes from the same DataFrame, made by the JVM as it goes, through
 Spark's Arrow writer. Ours also makes requests of them, sends these to a broker over HTTP, and
-waits until each is acknowledged (asynchronous flush).
+waits until each is acknowledged (asynchronous flush). Before each turn the page cache is filled
+(`benchmarks.memory`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.memory import PageCache, page_cache
 from benchmarks.spark_ceilings import prepare, timed
 from rocketq import Client
 from rocketq.local import LocalCluster
@@ -23,7 +25,7 @@ ROWS: Final = 6_000_000
 TARGET: Final = 0.75
 
 
-def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict[str, Any]:
+def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: PageCache) -> dict[str, Any]:
     nameservers = ",".join(cluster.nameservers)
     with Client(cluster.nameservers) as client:
         client.create_topic("bench", queues=QUEUES)
@@ -43,7 +45,7 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict
     ours, ceiling = Contestant("rocketq"), Contestant("Arrow sink that discards")
     ours.turn = lambda: timed(write_ours, ROWS, ours.costs)
     ceiling.turn = lambda: timed(discard, ROWS, ceiling.costs)
-    alternate([ours, ceiling], chosen.turns)
+    alternate([ours, ceiling], chosen.turns, before=cache.fill)
     result = compare(ours, ceiling, "rows", TARGET)
     reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
     stored, expected = reader.load().count(), ROWS * (chosen.turns + 1)
@@ -56,10 +58,10 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict
 def main() -> None:
     chosen = options("spark_write", "Write to a topic with Spark.", seconds=0)
     introduce("spark_write")
-    with LocalCluster(brokers=1) as cluster:
+    with LocalCluster(brokers=1) as cluster, page_cache() as cache:
         spark = prepare("write")
         try:
-            results = {"at_least_once": measure(chosen, cluster, spark)}
+            results = {"at_least_once": measure(chosen, cluster, spark, cache)}
         finally:
             spark.stop()
     report("spark_write", chosen, results)
