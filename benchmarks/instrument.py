@@ -56,6 +56,8 @@ class Options:
     seed: int
     #: How large the backlog is, where a benchmark is about one.
     messages: int = 0
+    #: Leave memory as it is, where a benchmark would fill the page cache.
+    cold: bool = False
 
 
 @dataclass(slots=True)
@@ -77,8 +79,10 @@ class Contestant:
         return statistics.median(self.costs)
 
 
-def options(name: str, about: str, seconds: float, turns: int = 5, messages: int = 0) -> Options:
-    """Read the command line of a benchmark; `--messages` is there if it has a default."""
+def options(
+    name: str, about: str, seconds: float, turns: int = 5, messages: int = 0, memory: bool = False
+) -> Options:
+    """Read the command line; `--messages` is there if it has a default, `--cold` if `memory` matters."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--json", type=Path, help="write the result here, as JSON")
     parser.add_argument("--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})")
@@ -86,9 +90,12 @@ def options(name: str, about: str, seconds: float, turns: int = 5, messages: int
     parser.add_argument("--seed", type=int, default=20_240_229, help="of the data")
     if messages:
         parser.add_argument("--messages", type=int, default=messages, help=f"default {messages:,}")
+    if memory:
+        parser.add_argument("--cold", action="store_true", help="do not fill the page cache before each turn")
     given = parser.parse_args()
     size = given.messages if messages else 0
-    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size)
+    cold = given.cold if memory else False
+    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size, cold)
 
 
 def environment() -> dict[str, Any]:

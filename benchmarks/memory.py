@@ -7,12 +7,13 @@ so a minute's benchmark would measure little else, and a day's service nothing o
 
 So before a turn the page cache is filled, by reading a file that is all hole and takes no room on the
 disk. What is written next takes its pages from there, as it would after a day.
+`--cold` leaves memory as it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -45,11 +46,14 @@ class PageCache:
 
 
 @contextmanager
-def page_cache() -> Iterator[PageCache]:
-    """The page cache, to be filled before each turn; what was read for it is let go at the end."""
+def filled_page_cache(cold: bool) -> Iterator[Callable[[], None]]:
+    """What to call before each turn; with `cold` it does nothing. What was read is let go at the end."""
+    if cold:
+        yield lambda: None
+        return
     with TemporaryFile(prefix="rocketq-bench-") as file:
         file.truncate(_HOLE_BYTES)
-        yield PageCache(file.fileno())
+        yield PageCache(file.fileno()).fill
 
 
 def _meminfo(name: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.memory import PageCache, page_cache
+from benchmarks.memory import filled_page_cache
 from benchmarks.spark_ceilings import prepare, timed
 from benchmarks.spark_ticks import DropSink, TickSource
 from rocketq import Client
@@ -37,7 +38,9 @@ EXTRA_MS_TARGET: Final = 25.0
 POLL_S: Final = 0.2
 
 
-def writes(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: PageCache) -> dict[str, Any]:
+def writes(
+    chosen: Options, cluster: LocalCluster, spark: SparkSession, fill: Callable[[], None]
+) -> dict[str, Any]:
     """Compare batch writes of the two deliveries."""
     values = F.lpad(F.col("id").cast("string"), data.BODY_BYTES, "x").cast("binary")
     rows = spark.range(0, ROWS, 1, 8).select(values.alias("value"))
@@ -55,7 +58,7 @@ def writes(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: P
     ours, ceiling = Contestant("exactly once"), Contestant("at least once")
     ours.turn = lambda: timed(lambda: write("exactly-once"), ROWS, ours.costs)
     ceiling.turn = lambda: timed(lambda: write("at-least-once"), ROWS, ceiling.costs)
-    alternate([ours, ceiling], chosen.turns, before=cache.fill)
+    alternate([ours, ceiling], chosen.turns, before=fill)
     result = compare(ours, ceiling, "rows", WRITE_TARGET)
     reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
     stored, expected = reader.load().count(), 2 * ROWS * (chosen.turns + 1)
@@ -108,13 +111,13 @@ def micro_batches(chosen: Options, cluster: LocalCluster, spark: SparkSession) -
 
 
 def main() -> None:
-    chosen = options("spark_sink", "Write to topics exactly once with Spark.", seconds=0)
+    chosen = options("spark_sink", "Write to topics exactly once with Spark.", seconds=0, memory=True)
     introduce("spark_sink")
-    with LocalCluster(brokers=2) as cluster, page_cache() as cache:
+    with LocalCluster(brokers=2) as cluster, filled_page_cache(chosen.cold) as fill:
         spark = prepare("sink")
         try:
             results = {
-                "write": writes(chosen, cluster, spark, cache),
+                "write": writes(chosen, cluster, spark, fill),
                 "micro_batch": micro_batches(chosen, cluster, spark),
             }
         finally:

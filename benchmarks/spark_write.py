@@ -8,6 +8,7 @@ waits until each is acknowledged (asynchronous flush). Before each turn the page
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.memory import PageCache, page_cache
+from benchmarks.memory import filled_page_cache
 from benchmarks.spark_ceilings import prepare, timed
 from rocketq import Client
 from rocketq.local import LocalCluster
@@ -25,7 +26,9 @@ ROWS: Final = 6_000_000
 TARGET: Final = 0.75
 
 
-def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: PageCache) -> dict[str, Any]:
+def measure(
+    chosen: Options, cluster: LocalCluster, spark: SparkSession, fill: Callable[[], None]
+) -> dict[str, Any]:
     nameservers = ",".join(cluster.nameservers)
     with Client(cluster.nameservers) as client:
         client.create_topic("bench", queues=QUEUES)
@@ -45,7 +48,7 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: 
     ours, ceiling = Contestant("rocketq"), Contestant("Arrow sink that discards")
     ours.turn = lambda: timed(write_ours, ROWS, ours.costs)
     ceiling.turn = lambda: timed(discard, ROWS, ceiling.costs)
-    alternate([ours, ceiling], chosen.turns, before=cache.fill)
+    alternate([ours, ceiling], chosen.turns, before=fill)
     result = compare(ours, ceiling, "rows", TARGET)
     reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
     stored, expected = reader.load().count(), ROWS * (chosen.turns + 1)
@@ -56,12 +59,12 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession, cache: 
 
 
 def main() -> None:
-    chosen = options("spark_write", "Write to a topic with Spark.", seconds=0)
+    chosen = options("spark_write", "Write to a topic with Spark.", seconds=0, memory=True)
     introduce("spark_write")
-    with LocalCluster(brokers=1) as cluster, page_cache() as cache:
+    with LocalCluster(brokers=1) as cluster, filled_page_cache(chosen.cold) as fill:
         spark = prepare("write")
         try:
-            results = {"at_least_once": measure(chosen, cluster, spark, cache)}
+            results = {"at_least_once": measure(chosen, cluster, spark, fill)}
         finally:
             spark.stop()
     report("spark_write", chosen, results)
