@@ -18,8 +18,8 @@ answers, never one endless one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Protocol
 
 import numpy as np
@@ -33,15 +33,15 @@ from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID
 from rocketq.protocol.slices import SOURCE, filtered_body
 from rocketq_broker.store.commit_log import CommitLog
-from rocketq_broker.store.consume_queue import ConsumeQueue, Units
-from rocketq_broker.store.reader import Place, check_extent, refuse
+from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq_broker.store.pieces import Piece, Room, groups, pieces
+from rocketq_broker.store.reader import read_frames, refuse
 
 #: What one filtered pull looks at, in messages and in bytes of frames read.
 SCAN_MESSAGES_MAX: Final = 1 << 18
 SCAN_BYTES_MAX: Final = 32 << 20
 #: A filtered frame is made when its candidates have this many bytes; one frame's may have more.
 GATHERED_BYTES_MAX: Final = 4 << 20
-_RUN_UNITS: Final = 1 << 15
 #: What a row takes besides its values: offsets, validity, its own queue offset.
 _ROW_BYTES: Final = 40
 #: `Array.take` costs half as much again, for the options it makes and the bounds it checks.
@@ -85,13 +85,21 @@ def select(
 ) -> Selected:
     """Scan [offset, end) for matches until a limit is reached; always advances."""
     scan = _Scan(log, queue, topic, chosen, max_bytes, end - offset if max_messages is None else max_messages)
-    at = offset
     stop = min(end, offset + SCAN_MESSAGES_MAX)
-    while at < stop and not scan.is_done:
-        units = queue.read(at, min(_RUN_UNITS, stop - at))
-        at = scan.run(units, at)
+    reached = _run(scan, log, pieces(log, queue, offset, stop, chosen.hashes), stop)
     scan.finish()
-    return Selected(scan.chunks, scan.next_offset if scan.found >= scan.wanted else at)
+    return Selected(scan.chunks, scan.next_offset if scan.found >= scan.wanted else reached)
+
+
+def _run(scan: _Scan, log: CommitLog, found: Iterator[Piece], stop: int) -> int:
+    """Have a scan take pieces until it is done; return the offset that it reached, at most `stop`."""
+    for group in groups(found, scan.room):
+        frames = read_frames(log, [piece.place for piece in group])
+        for piece in group:
+            header = scan.take(piece, next(frames))
+            if scan.is_done:
+                return min(header.next_queue_offset, stop)
+    return stop
 
 
 @dataclass(slots=True)
@@ -149,8 +157,6 @@ class _Scan:
         self._bytes_max = max_bytes
         self._bytes = self._read = 0
         self._gathered = _Gathered()
-        # The frame read last: where a run of units ends within it, the next run goes on in it.
-        self._last: tuple[Frame, pa.RecordBatch] | None = None
         self.wanted = wanted
         self.found = 0
         self.next_offset = 0
@@ -160,24 +166,19 @@ class _Scan:
     def is_done(self) -> bool:
         return self._bytes >= self._bytes_max or self._read >= SCAN_BYTES_MAX or self.found >= self.wanted
 
-    def run(self, units: Units, at: int) -> int:
-        """Look at the messages of `units`, the first at `at`; return the offset up to which it did."""
-        rows = _candidates(units, self._chosen)
-        places = units["log_offset"][rows]
-        edges = np.flatnonzero(places[1:] != places[:-1]) + 1
-        bounds = [0, *edges.tolist(), rows.size] if rows.size else []
-        for first, last in pairwise(bounds):
-            row = int(rows[first])
-            place = Place(int(places[first]), int(units["size"][row]), at + row)
-            header = self._take(place, at + rows[first:last])
-            if self.is_done:
-                return min(header.next_queue_offset, at + len(units))
-        return at + len(units)
+    def room(self) -> Room:
+        """Return what can be taken before it is done."""
+        gathered = self._gathered
+        return Room(
+            self.wanted - self.found - gathered.rows,
+            self._bytes_max - self._bytes - gathered.bytes,
+            SCAN_BYTES_MAX - self._read,
+        )
 
-    def _take(self, place: Place, offsets: npt.NDArray[np.int64]) -> FrameHeader:
+    def take(self, piece: Piece, data: pa.Buffer) -> FrameHeader:
         """Gather the candidates of one frame; make a filtered frame when it is time."""
-        frame, batch = self._frame(place, int(offsets[-1]) + 1)
-        header = frame.header
+        offsets = piece.offsets
+        header, batch = self._open(piece, data)
         rows = offsets - header.queue_offset
         if not self._by_hash:
             if offsets.size < batch.num_rows:
@@ -198,22 +199,20 @@ class _Scan:
             self.finish()
         return header
 
-    def _frame(self, place: Place, end: int) -> tuple[Frame, pa.RecordBatch]:
-        """Read and verify the frame that holds [place.offset, end); raise CorruptFrame or CorruptQueue."""
-        if self._last is None or self._last[0].header.log_offset != place.log_offset:
-            # Its memory can then be that of the next one.
-            self._last = None
-            check_extent(self._log, self._queue, place)
-            frame = verify(pa.py_buffer(self._log.read(place.log_offset, place.size)))
-            self._read += place.size
-            self._last = frame, _opened(frame)
-        frame, batch = self._last
+    def _open(self, piece: Piece, data: pa.Buffer) -> tuple[FrameHeader, pa.RecordBatch]:
+        """Verify a frame and open it; raise CorruptFrame, or CorruptQueue if it is not the one looked for."""
+        place, queue = piece.place, self._queue
+        try:
+            frame = verify(data)
+        except CorruptFrame as error:
+            raise CorruptFrame(place.log_offset + error.offset, error.facts["why"]) from None
+        self._read += place.size
         header = frame.header
-        holds = header.queue_offset <= place.offset and end <= header.next_queue_offset
+        holds = header.queue_offset <= place.offset and piece.offsets[-1] < header.next_queue_offset
         found = header.size, header.log_offset, header.queue, frame.topic
-        if not holds or found != (place.size, place.log_offset, self._queue.id, self._topic):
-            refuse(self._log, self._queue, place)
-        return frame, batch
+        if not holds or found != (place.size, place.log_offset, queue.id, self._topic):
+            refuse(self._log, queue, place)
+        return header, _opened(frame)
 
     def finish(self) -> None:
         """Make a filtered frame of what was gathered and matches."""
@@ -234,19 +233,6 @@ class _Scan:
         self._bytes += len(chunk)
         self.found += keep.size
         self.next_offset = int(offsets[-1]) + 1
-
-
-def _candidates(units: Units, chosen: MessageFilter) -> npt.NDArray[np.int64]:
-    """Return which messages can match, by their units alone."""
-    hashes = chosen.hashes
-    if hashes is None:
-        return np.flatnonzero(units["size"])
-    if hashes.size == 1:
-        rows = np.flatnonzero(units["tag_hash"] == hashes[0])
-    else:
-        rows = np.flatnonzero(np.isin(units["tag_hash"], hashes))
-    # What salvage found nothing of has size 0.
-    return rows[units["size"][rows] > 0]
 
 
 def _opened(frame: Frame) -> pa.RecordBatch:
