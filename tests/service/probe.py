@@ -20,6 +20,12 @@ BIG = 16 * 1024 * 1024
 BODY_MAX = 8 * 1024 * 1024
 
 
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    """A request with a body of announced length."""
+    lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
 class Probe:
     """Any path is answered `hello`, some otherwise: read `_answer`. /hold and /late wait for `release`."""
 

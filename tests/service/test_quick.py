@@ -11,7 +11,7 @@ import pytest
 from rocketq.service.guard import Cut, ServerLimits
 from rocketq.service.quick import OFFERED_BYTES_MAX, QuickCall
 from rocketq.service.runner import ServerThread
-from tests.service.probe import Connection, Probe
+from tests.service.probe import Connection, Probe, post
 
 
 class Quick(Probe):
@@ -39,11 +39,6 @@ class Quick(Probe):
 def reply(call: QuickCall) -> None:
     body = b"quick " + call.body
     call.answer(200, [(b"content-length", b"%d" % len(body))], body)
-
-
-def post(path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 @pytest.fixture

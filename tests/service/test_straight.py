@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from rocketq.service.guard import Cut, ServerLimits
 from rocketq.service.runner import ServerThread
 from rocketq.service.straight import STRAIGHT_BYTES_MIN
-from tests.service.probe import BODY_MAX, Connection, Probe, background
+from tests.service.probe import BODY_MAX, Connection, Probe, background, post
 
 LARGE = 3 * 1024 * 1024
 
 
 def body_of(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
-
-
-def post(path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 @pytest.fixture
