@@ -102,9 +102,10 @@ class Deadline:
 
 
 class _Tracked:
-    """Connections that `close` can cut, and whose sends obey the call's timeout."""
+    """Connections that `close` can cut, and whose sends and waits share the call's timeout."""
 
     pools: _Pools
+    _ends_at: float | None = None
 
     def connect(self) -> None:
         cast(Any, super()).connect()
@@ -119,11 +120,29 @@ class _Tracked:
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         self._refuse_if_cut()
-        # urllib3 sets the timeout of a reused socket only before it receives.
-        mine = cast(HTTPConnection, self)
-        if mine.sock is not None and isinstance(mine.timeout, int | float):
-            mine.sock.settimeout(mine.timeout)
+        timeout = cast(HTTPConnection, self).timeout
+        self._ends_at = time.monotonic() + timeout if isinstance(timeout, int | float) else None
         cast(Any, super()).request(*args, **kwargs)
+
+    def send(self, data: Any) -> None:
+        # A body comes in pieces, and urllib3 sets a reused socket's timeout only before it receives.
+        mine = cast(HTTPConnection, self)
+        if mine.sock is not None and self._ends_at is not None:
+            mine.sock.settimeout(self._left_s(self._ends_at))
+        cast(Any, super()).send(data)
+
+    def getresponse(self) -> Any:
+        mine = cast(HTTPConnection, self)
+        if self._ends_at is not None:
+            mine.timeout = self._left_s(self._ends_at)
+        return cast(Any, super()).getresponse()
+
+    @staticmethod
+    def _left_s(ends_at: float) -> float:
+        left = ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the call's time is up")
+        return left
 
 
 class _Pools:

@@ -13,6 +13,7 @@ import pytest
 
 from rocketq.config import TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration, QueueNotFound, RemoteError
+from rocketq.protocol.pieces import Pieces
 from rocketq.transport import Response, Transport, TransportFailure, path_of
 
 from .small_server import Answer, Asked, SmallServer
@@ -207,6 +208,28 @@ def test_a_short_deadline_does_not_linger_on_a_reused_connection(transport: Tran
         transport.call("GET", server.address, "/", timeout_ms=500)
         body = b"x" * (32 << 20)
         assert transport.call("POST", server.address, "/", body=body, timeout_ms=60_000).status == 200
+
+
+def test_the_pieces_of_a_body_share_one_deadline(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = Pieces(tuple(memoryview(bytes([number]) * 1000) for number in range(5)))
+    given: list[float] = []
+
+    class Watched(socket.socket):
+        def settimeout(self, value: float | None) -> None:
+            given.append(value or 0.0)
+            super().settimeout(value)
+
+    with SmallServer(ok) as server:
+        monkeypatch.setattr(socket, "socket", Watched)
+        transport.call("POST", server.address, "/v1/x", body=pieces)
+        given.clear()
+        transport.call("POST", server.address, "/v1/x", body=pieces, timeout_ms=7_000)
+        assert [asked.body for asked in server.asked] == [b"".join(pieces.parts)] * 2
+    assert len(given) >= len(pieces.parts) + 2
+    assert given == sorted(given, reverse=True)
+    assert 0 < given[-1] < given[0] <= 7
 
 
 def test_close_cuts_a_held_call_at_once(transport: Transport) -> None:

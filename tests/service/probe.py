@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ class Probe:
     def __init__(self) -> None:
         self.held = threading.Event()
         self.gone = threading.Event()
+        #: Where bodies went that were received straight.
+        self.places: list[weakref.ref[bytearray]] = []
         self._app = ErrorBoundary(self._answer)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -79,7 +82,9 @@ class Probe:
 
     async def _straight(self, scope: Any, receive: Any) -> bytes:
         """Receive a body straight to its place, and send it back."""
-        place = memoryview(bytearray(content_length(scope["headers"]) or 0))
+        memory = _Memory(content_length(scope["headers"]) or 0)
+        self.places.append(weakref.ref(memory))
+        place = memoryview(memory)
         self.held.set()
         try:
             await receive_into(scope, receive, place)
@@ -87,6 +92,10 @@ class Probe:
             self.gone.set()
             raise
         return bytes(place)
+
+
+class _Memory(bytearray):
+    """A bytearray that can be referred to weakly."""
 
 
 class Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -86,6 +87,26 @@ def test_a_body_that_waits_to_be_asked_for_is_asked_for(client: Connection) -> N
     assert client.socket.recv(len(interim)) == interim
     with background(lambda: client.send(body)):
         assert client.answer() == (200, body)
+
+
+def test_a_connection_keeps_nothing_of_a_body_that_was_answered(client: Connection, probe: Probe) -> None:
+    body = body_of(LARGE)
+    with background(lambda: client.send(post("/straight", body))):
+        assert client.answer() == (200, body)
+    assert client.get("/hello") == (200, b"hello")
+    [place] = probe.places
+    assert place() is None
+
+
+@pytest.mark.parametrize("size", [1_000, LARGE])
+def test_a_body_that_does_not_come_is_refused_and_memory_of_others_is_not_taken_for_it(
+    client: Connection, size: int
+) -> None:
+    # The parser takes no body of a request that wants to change the protocol.
+    head = post("/straight", bytes(size), "connection: upgrade", "upgrade: other")[:-size]
+    client.send(head)
+    status, answer = client.answer()
+    assert (status, json.loads(answer)["code"]) == (400, "INVALID_REQUEST")
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_body_is_noticed(server: ServerThread, probe: Probe) -> None:

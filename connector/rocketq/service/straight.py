@@ -26,6 +26,7 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from rocketq.errors import InvalidRequest
 from rocketq.service.answers import Disconnected, Receive
 from rocketq.service.quick import QuickProtocol
 
@@ -38,7 +39,10 @@ _ReceiveInto = Callable[[memoryview], Awaitable[None]]
 
 
 async def receive_into(scope: Any, receive: Receive, place: memoryview) -> None:
-    """Receive a request's body into `place`, whose size is the announced length; raise Disconnected."""
+    """Receive a request's body into `place`, whose size is the announced length.
+
+    Raises Disconnected, and InvalidRequest if less comes.
+    """
     extension: dict[str, _ReceiveInto] | None = scope.get("extensions", {}).get(_EXTENSION)
     if extension is not None:
         await extension["into"](place)
@@ -53,6 +57,13 @@ async def receive_into(scope: Any, receive: Receive, place: memoryview) -> None:
         place[at : at + len(piece)] = piece
         at += len(piece)
         more = message.get("more_body", False)
+    _check_whole(at, place)
+
+
+def _check_whole(size: int, place: memoryview) -> None:
+    """Raise InvalidRequest if less came than was announced; what else is in the place is nobody's to read."""
+    if size < len(place):
+        raise InvalidRequest("the body", f"it has {size} of the {len(place)} bytes that were announced")
 
 
 class StraightProtocol(QuickProtocol):
@@ -68,7 +79,9 @@ class StraightProtocol(QuickProtocol):
             self.scope["extensions"] = {_EXTENSION: {"into": partial(self._receive_into, self.cycle)}}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._receiver = None
+        if self._receiver is not None:
+            self._receiver.let_go()
+            self._receiver = None
         super().connection_lost(exc)
 
     def body_is_in_place(self) -> None:
@@ -81,6 +94,7 @@ class StraightProtocol(QuickProtocol):
     def take_back(self) -> None:
         """Have the connection's bytes come here again."""
         if self._receiver is not None:
+            self._receiver.let_go()
             self._receiver = None
             self.transport.set_protocol(self)
 
@@ -88,7 +102,11 @@ class StraightProtocol(QuickProtocol):
         at = len(cycle.body)
         place[:at] = cycle.body
         cycle.body = bytearray()
-        if cycle.more_body and not self.transport.is_closing():
+        # It refers to the request, as the request does to it.
+        cycle.scope["extensions"] = {}
+        if not cycle.more_body:
+            _check_whole(at, place)
+        elif not (cycle.disconnected or self.transport.is_closing()):
             # More is to come, so no later request can have begun: the connection is this one's.
             self._receiver = _Receiver(self, place[at:])
             self.transport.set_protocol(self._receiver)
@@ -115,6 +133,10 @@ class _Receiver(asyncio.BufferedProtocol):
         self.pause_writing = guard.pause_writing  # type: ignore[method-assign]
         self.resume_writing = guard.resume_writing  # type: ignore[method-assign]
         self.connection_lost = guard.connection_lost  # type: ignore[method-assign]
+
+    def let_go(self) -> None:
+        """Refer to the place no longer: the transport may keep this object until its next large body."""
+        self._place = memoryview(b"")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._place
