@@ -19,14 +19,13 @@ from rocketq.errors import CorruptFrame
 from rocketq.protocol.model import Message, PullStatus
 from rocketq_broker.filters.tags import TagFilter
 from rocketq_broker.scanner import Segments
+from rocketq_broker.store import filtered
 from rocketq_broker.store import scanners as module
-from rocketq_broker.store import selection
 from rocketq_broker.store.commit_log import segment_name
 from rocketq_broker.store.jobs import Job
 from rocketq_broker.store.pieces import Piece
 from rocketq_broker.store.reader import Place
 from rocketq_broker.store.scanners import Scanner, Scanners
-from rocketq_broker.store.selection import in_shares
 from tests.store.test_pieces import queue_of
 from tests.store.test_selection import pulled
 from tests.testbed.driver import Driver, config, opened
@@ -65,7 +64,7 @@ def kill(scanner: Scanner) -> None:
 
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "SHARED_BYTES_MIN", 1)
+    monkeypatch.setattr(filtered, "SHARED_BYTES_MIN", 1)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +240,7 @@ def test_closing_does_not_wait_for_a_process_that_stands_still(tmp_path: Path) -
 
 @given(st.lists(st.integers(1, 1_000), min_size=1, max_size=50), st.integers(1, 8))
 def test_shares_follow_one_another_and_are_about_as_large(sizes: list[int], count: int) -> None:
-    ends = in_shares(sizes, count)
+    ends = filtered.in_shares(sizes, count)
     assert ends[-1] == len(sizes)
     assert len(ends) <= count
     shares = [sum(sizes[begin:end]) for begin, end in itertools.pairwise([0, *ends])]

@@ -21,6 +21,7 @@ the broker however that ends: its stdin does.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import select
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +48,8 @@ RESTART_S: Final = 30.0
 READY: Final = b"\n"
 #: What precedes a job and an answer: its size.
 LENGTH: Final = struct.Struct("<Q")
+#: What a pipe is asked to hold; Linux lets anybody have so much.
+PIPE_BYTES: Final = 1 << 20
 _MODULE: Final = "rocketq_broker.scanner"
 
 
@@ -170,6 +174,7 @@ class Scanner:
         )
         for pipe in self._pipes():
             os.set_blocking(pipe, False)
+            _widen(pipe)
 
     def _fail(self, error: Exception) -> None:
         if self._not_before < float("inf"):
@@ -186,6 +191,14 @@ class Scanner:
                 if pipe is not None:
                     pipe.close()
             process.wait()
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold a whole job or answer, where it can: in small parts each side waits for the other."""
+    set_size = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if set_size is not None:
+        with suppress(PermissionError):
+            fcntl.fcntl(pipe, set_size, PIPE_BYTES)
 
 
 def _can_read(pipe: int, seconds: float) -> bool:

@@ -18,25 +18,22 @@ answers, never one endless one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Final, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.errors import CorruptFrame, RocketqError
+from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, encode, verify
 from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID
 from rocketq.protocol.slices import SOURCE, filtered_body
-from rocketq_broker.store.commit_log import CommitLog
-from rocketq_broker.store.consume_queue import ConsumeQueue
-from rocketq_broker.store.jobs import Job, MessageFilter, Scanned, Share
-from rocketq_broker.store.pieces import Piece, Room, groups, pieces
+from rocketq_broker.store.jobs import Job, MessageFilter, Scanned
+from rocketq_broker.store.pieces import Piece, Room, groups
 from rocketq_broker.store.reader import Log, NamedQueue, read_frames, refuse
 
 #: What one filtered pull looks at, in messages and in bytes of frames read.
@@ -44,10 +41,6 @@ SCAN_MESSAGES_MAX: Final = 1 << 18
 SCAN_BYTES_MAX: Final = 32 << 20
 #: A filtered frame is made when its candidates have this many bytes; one frame's may have more.
 GATHERED_BYTES_MAX: Final = 4 << 20
-#: A scan that reads less is not shared.
-SHARED_BYTES_MIN: Final = 8 << 20
-#: Nor is one of more pieces: what they take to describe is then no longer little.
-SHARED_PIECES_MAX: Final = 512
 #: What a row takes besides its values: offsets, validity, its own queue offset.
 _ROW_BYTES: Final = 40
 #: `Array.take` costs half as much again, for the options it makes and the bounds it checks.
@@ -58,51 +51,6 @@ _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 Columns = list[pa.Array | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The filtered frames and the queue offset where the scan stopped."""
-
-    chunks: list[bytes]
-    next_offset: int
-
-
-class Beside(Protocol):
-    """Those who take a share of a scan (`store.scanners`)."""
-
-    def free(self) -> int:
-        """Return how many shares could be taken now."""
-        ...
-
-    def begin(self, job: Job) -> Share | None:
-        """Hand over a share; None if nobody takes it."""
-        ...
-
-
-def select(
-    log: CommitLog,
-    queue: ConsumeQueue,
-    topic: str,
-    offset: int,
-    end: int,
-    chosen: MessageFilter,
-    max_bytes: int,
-    max_messages: int | None,
-    beside: Beside | None = None,
-) -> Selected:
-    """Scan [offset, end) for matches until a limit is reached; always advances."""
-    stop = min(end, offset + SCAN_MESSAGES_MAX)
-    wanted = end - offset if max_messages is None else max_messages
-    whole = Job(topic, queue.id, chosen, (), stop, max_bytes, wanted, log.starts)
-    found = pieces(log, queue, offset, stop, chosen.hashes)
-    if beside is not None and chosen.hashes is not None:
-        sound, found = _looked_ahead(whole, found)
-        jobs = [] if sound is None else _shares(sound, 1 + beside.free())
-        if len(jobs) > 1:
-            return _scan_shared(log, queue, jobs, beside)
-    done = scan(log, queue, whole, found)
-    return Selected(done.chunks, done.next_offset)
-
-
 def scan(log: Log, queue: NamedQueue, job: Job, found: Iterator[Piece]) -> Scanned:
     """Look at pieces until a limit of the job is reached."""
     under_way = _Scan(log, queue, job.topic, job.chosen, job.max_bytes, job.wanted)
@@ -111,91 +59,6 @@ def scan(log: Log, queue: NamedQueue, job: Job, found: Iterator[Piece]) -> Scann
     if under_way.found >= under_way.wanted:
         reached = under_way.next_offset
     return Scanned(under_way.chunks, under_way.found, sum(map(len, under_way.chunks)), reached)
-
-
-# --- sharing a scan ----------------------------------------------------------------
-
-
-def _looked_ahead(whole: Job, found: Iterator[Piece]) -> tuple[Job | None, Iterator[Piece]]:
-    """Return the job with its pieces if it is worth sharing, else None; and the pieces from the first on.
-
-    It is not where little is read, where frames are small, or where the answer may have no room for all
-    of it: what a share finds beyond the room would have been read in vain.
-    """
-    ahead: list[Piece] = []
-    size = messages = likely_bytes = 0
-    stop = whole.stop
-    try:
-        for piece in found:
-            ahead.append(piece)
-            messages += piece.offsets.size
-            likely_bytes += piece.likely_bytes
-            if size >= SCAN_BYTES_MAX:
-                # More than one pull reads.
-                stop = piece.place.offset
-                break
-            size += piece.place.size
-            if (
-                messages > whole.wanted
-                or 2 * likely_bytes > whole.max_bytes
-                or len(ahead) > SHARED_PIECES_MAX
-            ):
-                return None, chain(ahead, found)
-    except (RocketqError, OSError) as error:
-        # It lies behind these, and is raised there.
-        return None, _followed_by(ahead, error)
-    again = chain(ahead, found)
-    if size < SHARED_BYTES_MIN:
-        return None, again
-    return replace(whole, pieces=ahead if stop == whole.stop else ahead[:-1], stop=stop), again
-
-
-def _followed_by(found: Sequence[Piece], error: Exception) -> Iterator[Piece]:
-    yield from found
-    raise error
-
-
-def _shares(whole: Job, count: int) -> list[Job]:
-    """Part a job into at most `count` that follow one another."""
-    jobs: list[Job] = []
-    begin = 0
-    for end in in_shares([piece.place.size for piece in whole.pieces], count):
-        stop = whole.pieces[end].place.offset if end < len(whole.pieces) else whole.stop
-        jobs.append(replace(whole, pieces=whole.pieces[begin:end], stop=stop))
-        begin = end
-    return jobs
-
-
-def _scan_shared(log: CommitLog, queue: ConsumeQueue, jobs: list[Job], beside: Beside) -> Selected:
-    """Have each share scanned, the first one here; return what follows one another without a gap."""
-    shares: list[Share] = []
-    try:
-        for job in jobs[1:]:
-            share = beside.begin(job)
-            if share is None:
-                break
-            shares.append(share)
-        own = scan(log, queue, jobs[0], iter(jobs[0].pieces))
-    finally:
-        others = [share.result() for share in shares]
-    chunks, size, reached = own.chunks, own.bytes, own.next_offset
-    for before, other in zip(jobs, others, strict=False):
-        if other is None or reached < before.stop or size + other.bytes > before.max_bytes:
-            break
-        chunks, size, reached = chunks + other.chunks, size + other.bytes, other.next_offset
-    return Selected(chunks, reached)
-
-
-def in_shares(sizes: Sequence[int], count: int) -> list[int]:
-    """Return where to cut a sequence into at most `count` runs of about the same sum: the end of each."""
-    total = sum(sizes)
-    ends: list[int] = []
-    done = 0
-    for index, size in enumerate(sizes):
-        done += size
-        if done * count >= total * (len(ends) + 1):
-            ends.append(index + 1)
-    return ends
 
 
 def _run(scan: _Scan, log: Log, found: Iterator[Piece], stop: int) -> int:

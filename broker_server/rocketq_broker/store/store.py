@@ -44,6 +44,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.decisions import TopicLimits
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
+from rocketq_broker.store.filtered import Beside, select
 from rocketq_broker.store.group import (
     AppendBatches,
     AppendOutcome,
@@ -59,7 +60,6 @@ from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
-from rocketq_broker.store.selection import Beside, select
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
