@@ -41,7 +41,9 @@ class TagFilter:
         """Return for each message whether it has one of the tags."""
         column = batch.column("tag")
         if len(self._values) == 1:
-            found = pc.fill_null(pc.equal(column, self._values[0]), False)
+            found = pc.equal(column, self._values[0])
+            if found.null_count:
+                found = pc.fill_null(found, False)
         else:
             found = pc.is_in(column, value_set=self._values)
         mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)

@@ -31,6 +31,9 @@ from rocketq_broker.store.selection import scan
 
 #: A scan that reads less is not shared.
 SHARED_BYTES_MIN: Final = 8 << 20
+#: Our part is smaller than another's, since we look both up.
+OWN_PART: Final = 7
+OTHERS_PART: Final = 8
 #: Nor is one of more pieces: what they take to describe is then no longer little.
 SHARED_PIECES_MAX: Final = 512
 
@@ -136,7 +139,8 @@ def _plan(log: CommitLog, queue: ConsumeQueue, offset: int, end: int, beside: Be
         if least < SHARED_BYTES_MIN or not (helpers := beside.free()):
             return None
         reach = min(end, offset + (1 + helpers) * share)
-        middle = _frame_at(log, queue, offset + (reach - offset) // (1 + helpers)).queue_offset
+        own = (reach - offset) * OWN_PART // (OWN_PART + helpers * OTHERS_PART)
+        middle = _frame_at(log, queue, offset + own).queue_offset
         if reach < end:
             reach = _frame_at(log, queue, reach).queue_offset
     except (RocketqError, OSError):

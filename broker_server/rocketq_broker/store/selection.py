@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, encode, verify
 from rocketq.protocol.ipc import read_stored
-from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID
+from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID, nulls
 from rocketq.protocol.slices import SOURCE, filtered_body
 from rocketq_broker.store.jobs import Job, MessageFilter, Scanned
 from rocketq_broker.store.pieces import Piece, Room, groups
@@ -99,11 +99,11 @@ class _Gathered:
         joined = []
         for kind, parts in zip(MESSAGE_SCHEMA.types, zip(*self.columns, strict=True), strict=True):
             if parts.count(None) == len(parts):
-                joined.append(pa.nulls(self.rows, kind))
+                joined.append(nulls(self.rows, kind))
                 continue
             sizes = [offsets.size for offsets in self.offsets]
             whole = [
-                pa.nulls(size, kind) if part is None else part
+                nulls(size, kind) if part is None else part
                 for part, size in zip(parts, sizes, strict=True)
             ]
             joined.append(whole[0] if len(whole) == 1 else pa.concat_arrays(whole))
