@@ -103,8 +103,7 @@ class _Gathered:
                 continue
             sizes = [offsets.size for offsets in self.offsets]
             whole = [
-                nulls(size, kind) if part is None else part
-                for part, size in zip(parts, sizes, strict=True)
+                nulls(size, kind) if part is None else part for part, size in zip(parts, sizes, strict=True)
             ]
             joined.append(whole[0] if len(whole) == 1 else pa.concat_arrays(whole))
         return pa.RecordBatch.from_arrays(joined, schema=MESSAGE_SCHEMA)
