@@ -108,6 +108,27 @@ def test_a_shared_scan_finds_what_one_alone_finds(
     assert found == [each for each in wanted if begin <= each[0] < end]
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), max_bytes=st.sampled_from([1, 5_000, 1 << 20]), is_taken=st.booleans())
+def test_where_a_scan_is_cut_does_not_matter(
+    shared: tuple[Driver, list[tuple[int, bytes]]], any_size: None, data: st.DataObject, max_bytes: int,
+    is_taken: bool,
+) -> None:  # fmt: skip
+    driver, wanted = shared
+
+    def plan(log: object, queue: object, offset: int, end: int, beside: object) -> filtered._Plan | None:
+        if end - offset < 3:
+            return None
+        middle = data.draw(st.integers(offset + 1, end - 2))
+        return filtered._Plan(middle, data.draw(st.integers(middle + 1, end)))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(filtered, "_plan", plan)
+        if not is_taken:
+            patched.setattr(filtered, "_begun", lambda offered, beside: [])
+        assert pull_all(driver, max_bytes=max_bytes) == wanted
+
+
 def test_one_answer_has_the_shares_of_all(
     shared: tuple[Driver, list[tuple[int, bytes]]], any_size: None
 ) -> None:

@@ -25,7 +25,7 @@ from rocketq_broker.store import selection
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue
 from rocketq_broker.store.jobs import Job, MessageFilter, Share
-from rocketq_broker.store.pieces import Piece, pieces
+from rocketq_broker.store.pieces import Piece, joined, pieces
 from rocketq_broker.store.reader import Place, check_extent
 from rocketq_broker.store.selection import scan
 
@@ -106,7 +106,9 @@ def _shared(
     if not shares:
         before = pieces(log, queue, offset, middle, hashes)
         after = pieces(log, queue, reach, max(reach, whole.stop), hashes)
-        return _alone(log, queue, replace(whole, stop=max(reach, whole.stop)), chain(before, found, after))
+        whole = replace(whole, stop=max(reach, whole.stop))
+        # A unit that leads astray may have had us cut within a frame.
+        return _alone(log, queue, whole, joined(chain(before, found, after)))
     try:
         own = scan(log, queue, replace(whole, stop=middle), pieces(log, queue, offset, middle, hashes))
     finally:
