@@ -144,6 +144,24 @@ def test_a_short_scan_is_not_shared(shared: tuple[Driver, list[tuple[int, bytes]
     assert (len(result.chunks), pulled(result, 0)) == (1, wanted)
 
 
+@pytest.mark.parametrize("interpreter", ["/bin/false", "/no/such/interpreter"])
+def test_a_process_that_cannot_start_costs_no_message(
+    tmp_path: Path, any_size: None, monkeypatch: pytest.MonkeyPatch, interpreter: str
+) -> None:
+    monkeypatch.setattr(module.sys, "executable", interpreter)
+    scanners = Scanners(tmp_path, 1)
+    [scanner] = scanners._all
+    with opened(config(tmp_path, merge_bytes=0), beside=scanners) as driver:
+        wanted = fill(driver)
+        assert pull_all(driver) == wanted
+        if scanner._process is not None:
+            scanner._process.wait()
+        assert pull_all(driver) == wanted
+        assert scanner.pid == 0
+        assert scanners.begin(Job("t", 0, RARE, (), 5, 100, 1, (0,))) is None
+        scanners.close()
+
+
 def test_a_process_that_is_killed_costs_no_message(tmp_path: Path, any_size: None) -> None:
     scanners = Scanners(tmp_path, 1)
     with opened(config(tmp_path, merge_bytes=0), beside=scanners) as driver:

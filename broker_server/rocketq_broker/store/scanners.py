@@ -101,6 +101,9 @@ class Scanner:
             return False
         try:
             return self._ready()
+        except Exception as error:  # noqa: BLE001  the broker goes on alone, and it is logged
+            self._fail(error)
+            return False
         finally:
             self._busy.release()
 
