@@ -105,7 +105,7 @@ class _Tracked:
     """Connections that `close` can cut, and whose sends and waits share the call's timeout."""
 
     pools: _Pools
-    _ends_at: float | None = None
+    _began_at: float = 0.0
 
     def connect(self) -> None:
         cast(Any, super()).connect()
@@ -120,26 +120,27 @@ class _Tracked:
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         self._refuse_if_cut()
-        timeout = cast(HTTPConnection, self).timeout
-        self._ends_at = time.monotonic() + timeout if isinstance(timeout, int | float) else None
+        self._began_at = time.monotonic()
         cast(Any, super()).request(*args, **kwargs)
 
     def send(self, data: Any) -> None:
         # A body comes in pieces, and urllib3 sets a reused socket's timeout only before it receives.
-        mine = cast(HTTPConnection, self)
-        if mine.sock is not None and self._ends_at is not None:
-            mine.sock.settimeout(self._left_s(self._ends_at))
+        sock, left = cast(HTTPConnection, self).sock, self._left_s()
+        if sock is not None and left is not None:
+            sock.settimeout(left)
         cast(Any, super()).send(data)
 
     def getresponse(self) -> Any:
-        mine = cast(HTTPConnection, self)
-        if self._ends_at is not None:
-            mine.timeout = self._left_s(self._ends_at)
+        # urllib3 has put the timeout for the answer in the place of that for the request.
+        cast(HTTPConnection, self).timeout = self._left_s()
         return cast(Any, super()).getresponse()
 
-    @staticmethod
-    def _left_s(ends_at: float) -> float:
-        left = ends_at - time.monotonic()
+    def _left_s(self) -> float | None:
+        """Return what is left of the timeout that holds now, counted from when the request began."""
+        timeout = cast(HTTPConnection, self).timeout
+        if not isinstance(timeout, int | float):
+            return None
+        left = self._began_at + timeout - time.monotonic()
         if left <= 0:
             raise TimeoutError("the call's time is up")
         return left

@@ -222,14 +222,35 @@ def test_the_pieces_of_a_body_share_one_deadline(
             super().settimeout(value)
 
     with SmallServer(ok) as server:
-        monkeypatch.setattr(socket, "socket", Watched)
-        transport.call("POST", server.address, "/v1/x", body=pieces)
-        given.clear()
-        transport.call("POST", server.address, "/v1/x", body=pieces, timeout_ms=7_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", Watched)
+            transport.call("POST", server.address, "/v1/x", body=pieces)
+            given.clear()
+            transport.call("POST", server.address, "/v1/x", body=pieces, timeout_ms=7_000)
         assert [asked.body for asked in server.asked] == [b"".join(pieces.parts)] * 2
     assert len(given) >= len(pieces.parts) + 2
     assert given == sorted(given, reverse=True)
     assert 0 < given[-1] < given[0] <= 7
+
+
+def test_an_answer_may_take_longer_than_connecting_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    class Watched(socket.socket):
+        def settimeout(self, value: float | None) -> None:
+            given.append(value or 0.0)
+            super().settimeout(value)
+
+    config = TransportConfig(timeout_ms=20_000, connect_timeout_ms=1_000)
+    with SmallServer(ok) as server, Transport(config) as transport, monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Watched)
+        for _ in range(2):
+            given.clear()
+            transport.call("GET", server.address, "/v1/x", hold_ms=30_000)
+            waits = [value for value in given if value > 1]
+            assert len(waits) >= 2, "waiting for the answer's head, and for its body"
+            assert given[-len(waits) :] == waits
+            assert 30 < waits[0] <= 50
 
 
 def test_close_cuts_a_held_call_at_once(transport: Transport) -> None:
