@@ -9,7 +9,7 @@ trace id that the log has too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -79,19 +79,24 @@ async def read_body(scope: Any, receive: Receive, bytes_max: int) -> list[bytes]
         raise TooLarge("the request body", announced, bytes_max)
     pieces: list[bytes] = []
     size = 0
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        piece = message.get("body", b"")
+    async for piece in body_pieces(receive):
         size += len(piece)
         if size > bytes_max:
             raise TooLarge("the request body", size, bytes_max)
         if piece:
             pieces.append(piece)
-        more = message.get("more_body", False)
     return pieces
+
+
+async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield a request's body as it comes; raise Disconnected if the client goes away."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
 
 
 def unforeseen(error: Exception, where: str) -> InternalError:

@@ -122,7 +122,7 @@ class QuickProtocol(HttpToolsProtocol):
             or (cycle is not None and not cycle.response_complete)
             or self.expect_100_continue
             or self.parser.get_method() != b"POST"
-            or not self._announces_little()
+            or not 0 <= self.announced_bytes() <= OFFERED_BYTES_MAX
         ):
             self._go_the_usual_way()
         else:
@@ -161,11 +161,12 @@ class QuickProtocol(HttpToolsProtocol):
             for piece in pieces:
                 self.on_body(piece)
 
-    def _announces_little(self) -> bool:
+    def announced_bytes(self) -> int:
+        """Return the length that the head announces for the body; -1 if it announces none."""
         for name, value in self.headers:
             if name == b"content-length":
-                return len(value) <= 5 and value.isdigit() and int(value) <= OFFERED_BYTES_MAX
-        return False
+                return int(value) if value.isdigit() else -1
+        return -1
 
     def _is_taken(self, body: bytes) -> bool:
         if (

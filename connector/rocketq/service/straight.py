@@ -27,7 +27,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from rocketq.errors import InvalidRequest
-from rocketq.service.answers import Disconnected, Receive
+from rocketq.service.answers import Disconnected, Receive, body_pieces
 from rocketq.service.quick import QuickProtocol
 
 #: For less, changing hands is not worth it.
@@ -48,15 +48,9 @@ async def receive_into(scope: Any, receive: Receive, place: memoryview) -> None:
         await extension["into"](place)
         return
     at = 0
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        piece = message["body"]
+    async for piece in body_pieces(receive):
         place[at : at + len(piece)] = piece
         at += len(piece)
-        more = message.get("more_body", False)
     _check_whole(at, place)
 
 
@@ -75,7 +69,8 @@ class StraightProtocol(QuickProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        if not self.is_offering and not self.expect_100_continue and self._announces_much():
+        is_large = self.announced_bytes() >= STRAIGHT_BYTES_MIN
+        if is_large and not self.is_offering and not self.expect_100_continue:
             self.scope["extensions"] = {_EXTENSION: {"into": partial(self._receive_into, self.cycle)}}
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,12 +111,6 @@ class StraightProtocol(QuickProtocol):
             await cycle.message_event.wait()
         if cycle.disconnected:
             raise Disconnected
-
-    def _announces_much(self) -> bool:
-        for name, value in self.headers:
-            if name == b"content-length":
-                return value.isdigit() and int(value) >= STRAIGHT_BYTES_MIN
-        return False
 
 
 class _Receiver(asyncio.BufferedProtocol):
