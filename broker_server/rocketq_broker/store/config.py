@@ -18,6 +18,8 @@ class StoreConfig:
     directory: Path
     broker: str = "broker-a"
     flush: FlushMode = FlushMode.ASYNC
+    #: New frames carry at least this epoch; one that the log already has is never undercut.
+    epoch: int = 0
     #: RocketMQ: mappedFileSizeCommitLog.
     segment_bytes: int = 1 << 30
     #: Async flush writes back at least this often (RocketMQ: flushIntervalCommitLog).
@@ -62,5 +64,7 @@ class StoreConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")
+        if not 0 <= self.epoch < 1 << 32:
+            raise InvalidConfiguration("epoch", self.epoch, "must be from 0 to 2^32 - 1")
         if self.open_files_max < 8:
             raise InvalidConfiguration("open_files_max", self.open_files_max, "must be at least 8")

@@ -62,6 +62,8 @@ class ConsumeQueue:
         self._dirty = dirty
         self.min = 0
         self.end = 0
+        #: The next offset to be given out: units below it are written, those below `end` may be read.
+        self.tail = 0
 
     def _path(self, file_index: int) -> str:
         return f"{self._directory}/{file_index * self._file_units * UNIT_BYTES:020d}"
@@ -138,7 +140,7 @@ class ConsumeQueue:
 
     def reset(self, low: int, end: int) -> None:
         """Make the readable range [low, end), and cut the files to it."""
-        self.min, self.end = low, end
+        self.min, self.end, self.tail = low, end, end
         last, within = divmod(end, self._file_units)
         for name in self._files.list(self._directory):
             index = int(name) // (self._file_units * UNIT_BYTES)

@@ -148,6 +148,7 @@ class GroupPlan:
     cursor: LogCursor
     stored_at_us: int
     durable_end: int
+    epoch: int
     merge_bytes: int
     extents: list[Extent] = field(default_factory=list)
     frames: list[FrameUnits] = field(default_factory=list)
@@ -246,7 +247,7 @@ class GroupPlan:
 
     def _next_offset(self, key: QueueKey) -> int:
         planned = self.ends.get(key)
-        return self.queues.range(key).end if planned is None else planned
+        return self.queues.tail(key) if planned is None else planned
 
     def _place_change(self, change: Change) -> None:
         # A state frame that this change may be placed behind is still without it.
@@ -306,13 +307,18 @@ class GroupPlan:
             if self.cursor.is_full_for(size):
                 self.cursor.roll()
             if self.cursor.is_at_head:
-                picture = Picture.of(self.state, self.queues.ranges(self.state, self.ends), self.stored_at_us)
+                picture = Picture.of(
+                    self.state,
+                    self.queues.tail_ranges(self.state, self.ends),
+                    self.stored_at_us,
+                    self.epoch,
+                )
                 self._place(FrameKind.STATE, b"", states.encode(picture))
         at = self.cursor.place(size)
         parts = encode(
             kind=kind, topic=topic, body=body, queue=queue, queue_offset=queue_offset, count=count,
-            log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, has_keys=has_keys,
-            published=published,
+            log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, epoch=self.epoch,
+            has_keys=has_keys, published=published,
         )  # fmt: skip
         self._extend(at, size, parts)
         return at, size

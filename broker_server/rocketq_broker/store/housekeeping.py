@@ -22,6 +22,7 @@ from rocketq_broker.store import reader, retention
 from rocketq_broker.store import snapshot as snapshots
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.ends import LogEnds
 from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import FULL_ERRORS, Files
 from rocketq_broker.store.handles import Handles
@@ -29,7 +30,7 @@ from rocketq_broker.store.key_index import KeyIndex
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
 from rocketq_broker.store.state import Picture, TopicEntry
-from rocketq_broker.store.writer import LogWriter, Published
+from rocketq_broker.store.writer import LogWriter
 
 
 @contextmanager
@@ -56,7 +57,7 @@ class Housekeeping:
         handles: Handles,
         log: CommitLog,
         queues: Queues,
-        published: Published,
+        ends: LogEnds,
         writer: LogWriter,
         index: KeyIndex,
         clock: Clock,
@@ -66,7 +67,7 @@ class Housekeeping:
         self._handles = handles
         self._log = log
         self._queues = queues
-        self._published = published
+        self._ends = ends
         self._writer = writer
         self._index = index
         self._clock = clock
@@ -85,7 +86,7 @@ class Housekeeping:
             self._keep("rocketq-flush", self._config.flush_interval_ms, threading.Event(), self.flush)
         else:
             half_ms = max(1, self._config.flush_timeout_ms // 2)
-            self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_sync)
+            self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_flush)
         self._keep(
             "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
         )
@@ -144,33 +145,33 @@ class Housekeeping:
 
     def flush(self) -> None:
         """Put the log on disk up to what is written now (RocketMQ: FlushRealTimeService)."""
-        with self._published.lock:
-            position = self._published.position
-        if position <= self._published.durable_end:
+        position = self._ends.written
+        if position <= self._ends.durable:
             return
         self._log.sync()
-        with self._published.lock:
-            self._published.durable_end = max(self._published.durable_end, position)
+        with self._ends.lock:
+            self._ends.durable = max(self._ends.durable, position)
+        self._writer.confirm()
 
     # --- snapshots --------------------------------------------------------------------
 
     def take_snapshot(self, even_if_current: bool = False) -> None:
         """Write a snapshot if the log has grown since the last one."""
         with self._snapshot_lock:
-            published = self._published
-            with published.lock:
-                position = published.position
+            ends = self._ends
+            with ends.lock:
+                position = ends.confirmed
                 if position == self.snapshot_position and not even_if_current:
                     return
-                ranges = self._queues.ranges(published.state)
-                picture = Picture.of(published.state, ranges, published.stored_at_us)
+                ranges = self._queues.ranges(ends.state)
+                picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
             try:
                 self.flush()
                 self._sync_queue_files(dirty)
             except BaseException:
-                with published.lock:
+                with ends.lock:
                     self._queues.dirty.update(dirty)
                 raise
             # On a full disk the one before stays, and recovery would replay more.
@@ -218,7 +219,7 @@ class Housekeeping:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
         now_us = self._clock.now_us()
         disk = self._files.usage()
-        floor = self._published.state.sinks.floor
+        floor = self._ends.state.sinks.floor
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
         refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
@@ -226,7 +227,7 @@ class Housekeeping:
         self._writer.resume_publishing()
         if verdict.remove:
             self._remove_segments(verdict.remove)
-        for entry in self._published.state.topics.values():
+        for entry in self._ends.state.topics.values():
             if entry.config.retention_ms is not None or entry.config.retention_bytes is not None:
                 self._retain_topic(entry, now_us)
         return verdict
@@ -235,7 +236,7 @@ class Housekeeping:
         starts = self._log.starts
         facts: list[SegmentFacts] = []
         for start, following in pairwise(starts):
-            if following >= self._published.position:
+            if following >= self._ends.confirmed:
                 # The writer has opened it and may not have written to it yet.
                 return facts
             # Store times never decrease, so the next segment's first frame is no older than any here.

@@ -31,11 +31,11 @@ from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import index_file
 from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.ends import LogEnds
 from rocketq_broker.store.errors import CorruptIndex, SegmentGone
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.index_file import ENTRY, Entries, IndexFile, Stretch, of_hash
 from rocketq_broker.store.queues import Queues
-from rocketq_broker.store.writer import Published
 
 KEYS_PROPERTY: Final = "KEYS"
 #: A file is written at this many entries, or when this much log has gone by without.
@@ -68,11 +68,11 @@ def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
 class KeyIndex:
     """The index files of one store and the part not yet in a file. Its own thread calls `catch_up`."""
 
-    def __init__(self, files: Files, log: CommitLog, queues: Queues, published: Published) -> None:
+    def __init__(self, files: Files, log: CommitLog, queues: Queues, ends: LogEnds) -> None:
         self._files = files
         self._log = log
         self._queues = queues
-        self._published = published
+        self._ends = ends
         self._lock = threading.Lock()
         #: Held by whoever builds: one at a time follows the log or writes a file.
         self._building = threading.RLock()
@@ -123,7 +123,7 @@ class KeyIndex:
             return self._catch_up(bytes_max)
 
     def _catch_up(self, bytes_max: int) -> bool:
-        end = self._published.durable_end
+        end = min(self._ends.durable, self._ends.confirmed)
         begin = max(self.position, self._log.begin)
         stop = min(end, begin + bytes_max)
         for header, frame in self._log.keyed_frames(begin, end):
@@ -234,7 +234,7 @@ class KeyIndex:
             frame = verify(pa.py_buffer(self._log.read(log_offset, header.size)))
         except SegmentGone:
             return None
-        entry = self._published.state.topics.get(query.topic)
+        entry = self._ends.state.topics.get(query.topic)
         if frame.topic != query.topic or entry is None:
             return None
         queue, offset = self._queues.get((entry.number, header.queue)), header.queue_offset + row

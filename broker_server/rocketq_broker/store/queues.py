@@ -6,7 +6,7 @@ nothing. Directories are numbers, never names, so no topic name can reach a path
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rocketq_broker.store.consume_queue import ConsumeQueue
@@ -50,20 +50,18 @@ class Queues:
         queue = self._queues.get(key)
         return _EMPTY if queue is None else QueueRange(queue.min, queue.end)
 
-    def ranges(
-        self, state: State, ends: Mapping[QueueKey, int] | None = None
-    ) -> dict[int, tuple[QueueRange, ...]]:
-        """Return every topic's queue ranges, with the ends of `ends` where they are given."""
-        ends = ends or {}
-        found = {}
-        for entry in state.topics.values():
-            row = []
-            for queue in range(entry.queues):
-                key = (entry.number, queue)
-                known = self.range(key)
-                row.append(QueueRange(known.min, ends.get(key, known.end)))
-            found[entry.number] = tuple(row)
-        return found
+    def tail(self, key: QueueKey) -> int:
+        """Return the next offset that the log writer gives out in a queue."""
+        queue = self._queues.get(key)
+        return 0 if queue is None else queue.tail
+
+    def ranges(self, state: State) -> dict[int, tuple[QueueRange, ...]]:
+        """Return what readers may see of every topic's queues."""
+        return _rows(state, self.range)
+
+    def tail_ranges(self, state: State, planned: Mapping[QueueKey, int]) -> dict[int, tuple[QueueRange, ...]]:
+        """Return every topic's queue ranges as the log writer has them, with the ends it plans."""
+        return _rows(state, lambda key: QueueRange(self.range(key).min, planned.get(key, self.tail(key))))
 
     def reset(self, ranges: Mapping[int, Sequence[QueueRange]]) -> None:
         """Make the table hold exactly these ranges, and cut or remove the files to fit."""
@@ -104,6 +102,13 @@ class Queues:
 
     def __len__(self) -> int:
         return len(self._queues)
+
+
+def _rows(state: State, range_of: Callable[[QueueKey], QueueRange]) -> dict[int, tuple[QueueRange, ...]]:
+    return {
+        entry.number: tuple(range_of((entry.number, queue)) for queue in range(entry.queues))
+        for entry in state.topics.values()
+    }
 
 
 def keyed(ranges: Mapping[int, Sequence[QueueRange]]) -> Iterator[tuple[QueueKey, QueueRange]]:

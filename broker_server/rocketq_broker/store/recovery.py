@@ -76,6 +76,8 @@ class Recovery:
     queues: Queues
     state: State = field(default_factory=State)
     stored_at_us: int = 0
+    #: The epoch of the newest frame; it never falls along the log.
+    epoch: int = 0
     notes: list[str] = field(default_factory=list)
     _pending: dict[QueueKey, list[Units]] = field(default_factory=dict)
     _pending_units: int = 0
@@ -108,6 +110,7 @@ class Recovery:
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
             queue.raise_min(queue.first_at(self.log.begin))
+            queue.tail = queue.end
         if not clean:
             self.log.write_again(begin)
         self.log.sync()
@@ -146,6 +149,7 @@ class Recovery:
         if snapshot is not None:
             self.state = snapshot.picture.state()
             self.stored_at_us = snapshot.picture.stored_at_us
+            self.epoch = snapshot.picture.epoch
             self.queues.reset(snapshot.picture.ranges)
             return snapshot.position
         self._needs_picture = True
@@ -169,6 +173,11 @@ class Recovery:
         header = frame.header
         self._frames += 1
         self.stored_at_us = max(self.stored_at_us, header.stored_at_us)
+        if header.epoch < self.epoch and header.kind != FrameKind.LOST:
+            raise self._nonsense(
+                header.log_offset, f"its epoch {header.epoch} is below {self.epoch}, that of an earlier frame"
+            )
+        self.epoch = max(self.epoch, header.epoch)
         try:
             if header.kind == FrameKind.MESSAGES:
                 self._fold_messages(frame)

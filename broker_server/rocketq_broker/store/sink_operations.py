@@ -20,11 +20,11 @@ from rocketq.protocol.sinks import (
     SinkDescription,
 )
 from rocketq_broker.store import sink_decisions as decisions
+from rocketq_broker.store.ends import LogEnds
 from rocketq_broker.store.group import ChangeState, Operation, PublishBatch
 from rocketq_broker.store.sink_views import describe
 from rocketq_broker.store.sinks import SinkTable, Stage
 from rocketq_broker.store.state import Change, State
-from rocketq_broker.store.writer import Published
 
 Done = Callable[[Any], None]
 
@@ -32,15 +32,15 @@ Done = Callable[[Any], None]
 class SinkOperations:
     """Everything that can be asked of the sinks of one store."""
 
-    def __init__(self, broker: str, published: Published, submit: Callable[[Operation], None]) -> None:
+    def __init__(self, broker: str, ends: LogEnds, submit: Callable[[Operation], None]) -> None:
         self._broker = broker
-        self._published = published
+        self._ends = ends
         self._submit = submit
 
     @property
     def table(self) -> SinkTable:
         """All sinks as they are now; a value that never changes."""
-        return self._published.state.sinks
+        return self._ends.state.sinks
 
     def description(self, sink: str) -> SinkDescription:
         """Return a sink as this broker knows it; raise SinkNotFound."""

@@ -145,16 +145,19 @@ class Picture:
     ranges: dict[int, tuple[QueueRange, ...]]
     stored_at_us: int
     sinks: SinkPicture = field(default_factory=SinkPicture)
+    epoch: int = 0
 
     @staticmethod
-    def of(state: State, ranges: dict[int, tuple[QueueRange, ...]], stored_at_us: int) -> Picture:
+    def of(
+        state: State, ranges: dict[int, tuple[QueueRange, ...]], stored_at_us: int, epoch: int = 0
+    ) -> Picture:
         groups = {
             group: tuple(GroupOffset(topic, queue, offset) for (topic, queue), offset in table.items())
             for group, table in state.groups.items()
         }
         return Picture(
             tuple(state.topics.values()), groups, state.next_number, state.data_version, ranges,
-            stored_at_us, SinkPicture.of(state.sinks),
+            stored_at_us, SinkPicture.of(state.sinks), epoch,
         )  # fmt: skip
 
     def state(self) -> State:

@@ -42,6 +42,7 @@ from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.decisions import TopicLimits
+from rocketq_broker.store.ends import ConfirmRule, LogEnds, Tail, rule_of
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
 from rocketq_broker.store.filtered import Beside, select
@@ -62,7 +63,7 @@ from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State, TopicEntry
-from rocketq_broker.store.writer import LogWriter, Published
+from rocketq_broker.store.writer import LogWriter
 
 __all__ = [
     "AppendOutcome",
@@ -130,9 +131,10 @@ class MessageStore:
         on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
+        rule: ConfirmRule | None = None,
         beside: Beside | None = None,
     ) -> None:
-        """`beside` are those who take shares of long scans."""
+        """`rule` moves the confirmed end (default: that of the flush mode); `beside` take shares of scans."""
         self._config = config
         self._files = files or OSFiles(config.directory)
         self._clock = clock or SystemClock()
@@ -140,6 +142,7 @@ class MessageStore:
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
         self._beside = beside
+        self._rule = rule
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
         self._queues = Queues(self._files, self._handles, config.queue_file_units)
@@ -158,8 +161,11 @@ class MessageStore:
             self._log = CommitLog(self._files, self._handles)
             recovery = Recovery(self._files, self._log, self._queues)
             report = recovery.run(clean)
-            self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
-            self._index = KeyIndex(self._files, self._log, self._queues, self._published)
+            end = self._log.end
+            epoch = max(recovery.epoch, self._config.epoch)
+            self._ends = LogEnds(recovery.state, recovery.stored_at_us, epoch, end, end, end)
+            tail = Tail(recovery.state, recovery.stored_at_us, epoch)
+            self._index = KeyIndex(self._files, self._log, self._queues, self._ends)
             self._index.load()
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
@@ -169,16 +175,17 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
+        rule = self._rule or rule_of(self._config.flush)
         self._writer = LogWriter(
-            self._config, self._log, self._queues, self._published, self._clock,
+            self._config, self._log, self._queues, self._ends, tail, rule, self._clock,
             self._on_arrival, self._on_change, self._on_fault, self._committed,
         )  # fmt: skip
         self._housekeeping = Housekeeping(
-            self._config, self._files, self._handles, self._log, self._queues, self._published,
+            self._config, self._files, self._handles, self._log, self._queues, self._ends,
             self._writer, self._index, self._clock,
         )  # fmt: skip
         #: What can be asked of the exactly-once sinks.
-        self.sinks = SinkOperations(self.broker, self._published, self._submit)
+        self.sinks = SinkOperations(self.broker, self._ends, self._submit)
         self._writer.start()
         self._housekeeping.start()
         return report
@@ -203,6 +210,10 @@ class MessageStore:
 
     def _committed(self, position: int) -> None:
         self._housekeeping.committed(position)
+
+    def confirm(self) -> None:
+        """Have the rule looked at again: what it depends on has changed."""
+        self._writer.confirm()
 
     def flush(self) -> None:
         """Put the log on disk up to what is written now."""
@@ -235,7 +246,7 @@ class MessageStore:
 
     @property
     def _state(self) -> State:
-        return self._published.state
+        return self._ends.state
 
     @property
     def data_version(self) -> DataVersion:
@@ -362,7 +373,7 @@ class MessageStore:
         """Return the messages with a key, newest first; raise TopicNotFound."""
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
-        lag = max(0, self._published.position - self._index.position)
+        lag = max(0, self._ends.confirmed - self._index.position)
         return FoundMessages(tuple(self._index.find(query)), lag)
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
@@ -396,7 +407,7 @@ class MessageStore:
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
-            self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
+            self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
             self._index.position,
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
             len(self._handles),

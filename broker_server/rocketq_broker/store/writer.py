@@ -1,14 +1,17 @@
 """The log writer: one thread that commits whatever is waiting, as one group.
 
-Senders hand operations over and go on. The thread takes all that have come
-together while it was busy, plans them (`group`), writes the log with one
-gathering write, and under sync flush makes it durable with one fdatasync: the
-more senders there are, the more share the price of a sync.
+Senders hand operations over and go on. The thread takes all operations that came
+while it was busy, plans them (`group`), and writes the log with one gathering write. Under
+synchronous flush it makes the group durable with one fdatasync, so many senders share the price of one.
 
 The order within a commit is the promise: log and ConsumeQueue units, then disk
-(sync flush), then the queue's end and the state, then the answers. Whoever has an
-answer can read what it speaks of. Until the queue's end moves nobody sees a thing,
-so a disk that is full before that is the senders' to know, and no more.
+(synchronous flush), then `confirm`: the queues' ends and the state move for readers, and the senders get
+their answers. Whoever has an answer can read what it speaks of. Readers see nothing of a group
+before that, so if the disk is full while the group is written, the group is cut off again and
+only its senders get an error.
+
+A written group waits in line until the confirmed end (`ends`) has passed it. The thread does not
+wait with it: it plans the next group from its own tail. `confirm` may be called on any thread.
 
 While decided batches of sinks wait to be published, each group also copies some of
 their frames (`publishing`), and an idle writer goes on with nothing else: the copies
@@ -21,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -34,6 +37,7 @@ from rocketq.sink_errors import StageNotFound
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
+from rocketq_broker.store.ends import ConfirmRule, LogEnds, Tail
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.files import FULL_ERRORS
 from rocketq_broker.store.gathering import Gathering
@@ -41,31 +45,19 @@ from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, Publ
 from rocketq_broker.store.publishing import read_copies
 from rocketq_broker.store.queues import QueueKey, Queues
 from rocketq_broker.store.sinks import PublicationName
-from rocketq_broker.store.state import State
 
 #: What a full queue tells senders to wait; roughly the time to write a group or two.
 RETRY_AFTER_MS: Final = 50
 _OPERATION_BYTES: Final = 256
 
 
-@dataclass(slots=True)
-class Published:
-    """What readers may see; the writer replaces it whole, under `lock`."""
-
-    state: State
-    stored_at_us: int
-    #: Log offset below which everything is dispatched, and below which it is on disk.
-    position: int
-    durable_end: int
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 @dataclass(frozen=True, slots=True)
-class _Syncing:
-    """A group that was written and is being put on disk."""
+class _Written:
+    """A group that lies in the log below `end` and waits to be confirmed, since `at_ms` (monotonic)."""
 
     plan: GroupPlan
-    started_ms: int
+    end: int
+    at_ms: int
 
 
 class LogWriter:
@@ -76,7 +68,9 @@ class LogWriter:
         config: StoreConfig,
         log: CommitLog,
         queues: Queues,
-        published: Published,
+        ends: LogEnds,
+        tail: Tail,
+        rule: ConfirmRule,
         clock: Clock,
         on_arrival: Callable[[Collection[tuple[str, int]]], None],
         on_change: Callable[[], None],
@@ -86,7 +80,9 @@ class LogWriter:
         self._config = config
         self._log = log
         self._queues = queues
-        self._published = published
+        self._ends = ends
+        self._tail = tail
+        self._rule = rule
         self._clock = clock
         self._on_arrival = on_arrival
         self._on_change = on_change
@@ -102,7 +98,9 @@ class LogWriter:
         #: Why appends are refused while everything else goes on, by who says so.
         self._append_refusals: dict[str, RocketqError] = {}
         self._failure: StoreError | None = None
-        self._syncing: _Syncing | None = None
+        #: Written groups in the order of the log, and the lock under which they are confirmed.
+        self._unconfirmed: deque[_Written] = deque()
+        self._confirming = threading.Lock()
         self._gathering = Gathering()
         #: Who waits for which batch to be published.
         self._awaited: dict[PublicationName, list[PublishBatch]] = {}
@@ -161,6 +159,24 @@ class LogWriter:
     @property
     def queued_bytes(self) -> int:
         return self._queued_bytes
+
+    def confirm(self) -> None:
+        """Move the confirmed end as far as the rule says; show and answer the groups below it."""
+        with self._confirming:
+            confirmed = self._rule(self._ends)
+            while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
+                written = self._unconfirmed.popleft()
+                try:
+                    self._show(written)
+                except OSError as error:
+                    failure = LogFailed("be rid of a deleted topic's files", str(error))
+                    self._unconfirmed.appendleft(written)
+                    self.fail(failure)
+                    return
+                self.groups += 1
+                _make_all(self._answers(written.plan))
+                self._announce(written.plan)
+                self._on_commit(written.end)
 
     def stop(self) -> None:
         """Commit what has been taken, then end the thread; later operations are refused."""
@@ -248,7 +264,7 @@ class LogWriter:
     @property
     def _has_to_publish(self) -> bool:
         idle = self._failure is not None or self.publishing_trouble is not None
-        return bool(self._published.state.sinks.publishing) and not idle
+        return bool(self._tail.state.sinks.publishing) and not idle
 
     def _in_time(self, group: list[Operation]) -> list[Operation]:
         """Refuse appends that waited too long: their senders have given up or soon will."""
@@ -265,11 +281,13 @@ class LogWriter:
         self._inbox.clear()
         error = BrokerUnavailable(self._config.broker, self._stopped_why)
         self._refuse(rest, error)
-        self._disappoint(error)
+        self._refuse_unconfirmed(error)
+        self._refuse_awaited(error)
 
-    def _disappoint(self, error: RocketqError) -> None:
+    def _refuse_awaited(self, error: RocketqError) -> None:
         """Tell everybody who waits for a batch to be published that it is not now; it will be in time."""
-        awaited, self._awaited = self._awaited, {}
+        with self._confirming:
+            awaited, self._awaited = self._awaited, {}
         for operations in awaited.values():
             self._refuse(operations, error)
 
@@ -287,33 +305,46 @@ class LogWriter:
             self._write_failed(plan, before, error)
             return
         except LogFailed as failure:
-            self._fail_group(plan, failure)
+            self._fail_plan(plan, failure)
             return
-        durable = self._published.durable_end
+        has_bytes = bool(plan.extents)
+        self._move_tail(plan)
+        if has_bytes and self._config.flush is FlushMode.SYNC and not self._sync(len(group)):
+            return
+        self.confirm()
+
+    def _move_tail(self, plan: GroupPlan) -> None:
+        """Let the next group be planned behind this one, which now waits to be confirmed."""
+        plan.extents.clear()
+        self._tail.state, self._tail.stored_at_us = plan.state, plan.stored_at_us
+        with self._confirming:
+            self._unconfirmed.append(_Written(plan, self._log.end, self._clock.monotonic_ms()))
+        with self._ends.lock:
+            self._ends.written = self._log.end
+
+    def _sync(self, operations: int) -> bool:
+        """Make the log durable up to its end; return False after a failure, when the writer has stopped."""
+        end = self._log.end
+        began = time.perf_counter()
         try:
-            if plan.extents and self._config.flush is FlushMode.SYNC:
-                self._syncing = _Syncing(plan, self._clock.monotonic_ms())
-                began = time.perf_counter()
-                self._log.sync()
-                sync_s = time.perf_counter() - began
-                self._gathering = Gathering.after(sync_s, len(group), len(self._inbox))
-                durable = self._log.end
-            self._publish(plan, durable)
+            self._log.sync()
         except LogFailed as failure:
-            self._fail_group(plan, failure)
-            return
-        except OSError as error:
-            self._fail_group(plan, LogFailed("be rid of a deleted topic's files", str(error)))
-            return
-        self.groups += 1
-        answers: list[tuple[Callable[[Any], None], Any]] = [
+            self.fail(failure)
+            self._refuse_unconfirmed(BrokerUnavailable(self._config.broker, failure.message))
+            return False
+        sync_s = time.perf_counter() - began
+        self._gathering = Gathering.after(sync_s, operations, len(self._inbox))
+        with self._ends.lock:
+            self._ends.durable = max(self._ends.durable, end)
+        return True
+
+    def _answers(self, plan: GroupPlan) -> list[tuple[Callable[[Any], None], Any]]:
+        """Return what a confirmed group's callers are told, and those whose batch it has published."""
+        return [
             *((operation.done, outcome) for operation, outcome in self._published_now(plan)),
             *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
             *plan.answers,
         ]
-        _make_all(answers)
-        self._announce(plan)
-        self._on_commit(self._published.position)
 
     def _published_now(self, plan: GroupPlan) -> list[tuple[PublishBatch, RocketqError | None]]:
         """Take those whose batch is in its queues, or was given up; the others go on waiting."""
@@ -331,27 +362,34 @@ class LogWriter:
         """Take the appends that no flush timeout has answered yet."""
         with self._lock:
             receipts, plan.receipts = plan.receipts, []
-            self._syncing = None
         return receipts
 
-    def answer_slow_sync(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to senders whose sync takes longer than `flush_timeout_ms`.
+    def answer_slow_flush(self) -> None:
+        """Answer FLUSH_DISK_TIMEOUT to senders whose group waits for more than `flush_timeout_ms`.
 
         Called from time to time by another thread, since the writer's own is in the sync.
         """
-        with self._lock:
-            syncing = self._syncing
-            if syncing is None:
-                return
-            if self._clock.monotonic_ms() - syncing.started_ms < self._config.flush_timeout_ms:
-                return
-            receipts, syncing.plan.receipts = syncing.plan.receipts, []
-        for receipt in receipts:
+        oldest_ms = self._clock.monotonic_ms() - self._config.flush_timeout_ms
+        late: list[Receipt] = []
+        for written in tuple(self._unconfirmed):
+            if written.at_ms <= oldest_ms:
+                late += self._unanswered(written.plan)
+        for receipt in late:
             receipt.answer(SendStatus.FLUSH_DISK_TIMEOUT)
 
-    def _fail_group(self, plan: GroupPlan, failure: LogFailed) -> None:
+    def _fail_plan(self, plan: GroupPlan, failure: LogFailed) -> None:
+        """Stop for good because of a plan that was not written."""
         self.fail(failure)
-        self._refuse_plan(plan, BrokerUnavailable(self._config.broker, failure.message))
+        error = BrokerUnavailable(self._config.broker, failure.message)
+        self._refuse_plan(plan, error)
+        self._refuse_unconfirmed(error)
+
+    def _refuse_unconfirmed(self, error: RocketqError) -> None:
+        """Answer every written group that was never confirmed; whether it is stored is not known."""
+        with self._confirming:
+            groups, self._unconfirmed = self._unconfirmed, deque()
+        for written in groups:
+            self._refuse_plan(written.plan, error)
 
     def _refuse_plan(self, plan: GroupPlan, error: RocketqError) -> None:
         """Answer everything in the plan with `error`, but for what it had refused by itself."""
@@ -362,15 +400,16 @@ class LogWriter:
         self._refuse(plan.awaited, error)
 
     def _plan(self, group: list[Operation]) -> GroupPlan:
-        published = self._published
+        tail = self._tail
         plan = GroupPlan(
             broker=self._config.broker,
-            state=published.state,
+            state=tail.state,
             queues=self._queues,
             cursor=self._log.cursor(self._config.segment_bytes),
             # Store times never decrease along the log, even if the clock is set back.
-            stored_at_us=max(self._clock.now_us(), published.stored_at_us),
-            durable_end=published.durable_end,
+            stored_at_us=max(self._clock.now_us(), tail.stored_at_us),
+            durable_end=self._ends.durable,
+            epoch=tail.epoch,
             merge_bytes=self._config.merge_bytes,
         )
         for operation in group:
@@ -389,45 +428,47 @@ class LogWriter:
 
     def _pause_publishing(self, why: RocketqError) -> None:
         self.publishing_trouble = why
-        self._disappoint(why)
+        self._refuse_awaited(why)
 
     def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
         """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
         try:
             self._log.truncate(before)
         except OSError as second:
-            self._fail_group(plan, LogFailed("be cut back after a failed write", str(second)))
+            self._fail_plan(plan, LogFailed("be cut back after a failed write", str(second)))
             return
         if error.errno in FULL_ERRORS:
             full = StoreFull(self._config.broker, 100)
             self._refuse_plan(plan, full)
-            if self._published.state.sinks.publishing:
+            if self._tail.state.sinks.publishing:
                 self._pause_publishing(full)
             return
-        self._fail_group(plan, LogFailed("be written", str(error)))
+        self._fail_plan(plan, LogFailed("be written", str(error)))
 
     def _write_units(self, plan: GroupPlan) -> None:
-        """Write a group's ConsumeQueue units, behind the queues' ends, where nobody reads yet."""
+        """Write a group's ConsumeQueue units, behind the ends that readers see; move the queues' tails."""
         by_queue: dict[QueueKey, list[Units]] = {}
         firsts: dict[QueueKey, int] = {}
         for frame in plan.frames:
             firsts.setdefault(frame.key, frame.first)
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
         # The set of files to sync, to which this adds, is the snapshot's as well.
-        with self._published.lock:
+        with self._ends.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
                 self._queues.make(key).write(firsts[key], made)
+            for key, end in plan.ends.items():
+                self._queues.make(key).tail = end
 
-    def _publish(self, plan: GroupPlan, durable: int) -> None:
-        published = self._published
-        with published.lock:
+    def _show(self, written: _Written) -> None:
+        """Let readers see a group: its messages, and the state behind it."""
+        ends, plan = self._ends, written.plan
+        with ends.lock:
             for key, end in plan.ends.items():
                 self._queues.make(key).end = end
-            published.state = plan.state
-            published.stored_at_us = plan.stored_at_us
-            published.position = self._log.end
-            published.durable_end = max(published.durable_end, durable)
+            ends.state = plan.state
+            ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
+            ends.confirmed = written.end
             for number in plan.deleted:
                 self._queues.drop_topic(number)
 
