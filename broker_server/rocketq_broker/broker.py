@@ -26,6 +26,8 @@ from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnavailable
 from rocketq.protocol.model import Perm, TopicConfig
 from rocketq.protocol.route import BrokerIdentity, DataVersion
+from rocketq.service.longpoll.long_poll import LongPoll
+from rocketq_broker import arrivals as arriving
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.exchange import Outgoing
@@ -40,7 +42,6 @@ from rocketq_broker.settling import SettlingBatches
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.scanners import Scanners
 from rocketq_broker.store.store import MessageStore
-from rocketq_broker.waiting import HeldCalls
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4
@@ -104,7 +105,7 @@ class Broker:
         config = self.config
         self.completions = Completions(loop)
         self.executor = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-work")
-        self.held = HeldCalls(loop, self.clock, config.held_calls_max)
+        self.held = LongPoll[arriving.Key](self.clock, config.held_calls_max, "messages")
         report = await loop.run_in_executor(self.executor, self.store.start)
         log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(report))
         self.send = SendProcessor(config, self.store, self.completions, self.measurements, self.executor)
@@ -193,11 +194,15 @@ class Broker:
         """Wait, not for long, until a batch is published; return the participants that have not done it."""
         return await self._settling.wait(sink, batch, self.config.sink_settle_ms)
 
+    def topic_altered(self, topic: str) -> None:
+        """Let the calls that wait for a topic look at it again."""
+        self.held.changed(arriving.altered(topic))
+
     def forget_topic(self, topic: str) -> None:
         """Drop what was kept of a deleted topic, and let its waiting calls find out."""
         self.measurements.forget_topic(topic)
         self.send.forget_topic(topic)
-        self.held.changed(topic)
+        self.topic_altered(topic)
 
     def problems(self) -> dict[str, str]:
         """Return what keeps this broker from being ready; empty when it is."""
@@ -217,7 +222,7 @@ class Broker:
     # --- what the store's threads tell -----------------------------------------------------
 
     def _arrived(self, arrivals: Collection[tuple[str, int]]) -> None:
-        self.completions.post(self.held.arrived, arrivals)
+        self.completions.post(self.held.changed, arriving.arrived(arrivals))
 
     def _settled(self, sink: str, batch: int) -> None:
         self.completions.post(self._settling.settled, (sink, batch))

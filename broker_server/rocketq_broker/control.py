@@ -77,7 +77,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, AlterTopicRequest)
         existing_topic(broker, topic)
         config = await broker.completions.outcome(partial(broker.store.alter_topic, topic, wanted))
-        broker.held.changed(topic)
+        broker.topic_altered(topic)
         return json_response(config)
 
     @app.delete("/v1/topics/{topic}")

@@ -17,11 +17,11 @@ from typing import Final
 from rocketq.errors import InvalidName, InvalidRequest, TopicNotFound
 from rocketq.protocol.calls import WAIT_MS_MAX, TopicOffsets, encode
 from rocketq.protocol.model import TimeBoundary, is_legal_name
+from rocketq.service.longpoll.long_poll import LongPoll, Woken
+from rocketq_broker import arrivals
 from rocketq_broker.exchange import Answer, DataRequest, json_answer
-from rocketq_broker.hold import WHOLE_TOPIC
 from rocketq_broker.query import NUMBER_MAX, parse, whole_number
 from rocketq_broker.store.store import MessageStore
-from rocketq_broker.waiting import HeldCalls, Woken
 
 _PARAMETERS: Final = frozenset({"after_total", "wait_ms", "at", "boundary"})
 #: Which parameter means nothing without which.
@@ -31,7 +31,7 @@ _NEEDS: Final = {"wait_ms": "after_total", "boundary": "at"}
 class OffsetsProcessor:
     """Handles `GET /v1/topics/{topic}/offsets`, on the loop's thread."""
 
-    def __init__(self, store: MessageStore, held: HeldCalls, executor: Executor) -> None:
+    def __init__(self, store: MessageStore, held: LongPoll[arrivals.Key], executor: Executor) -> None:
         self._store = store
         self._held = held
         self._executor = executor
@@ -57,11 +57,11 @@ class OffsetsProcessor:
         offsets = self._store.offsets(request.topic)
         if offsets.total > known or not wait_ms:
             return offsets
-        deadline_ms = self._held.deadline_ms(wait_ms)
+        keys, deadline_ms = arrivals.of_topic(request.topic), self._held.deadline_ms(wait_ms)
         incarnation = offsets.incarnation
         # A topic that was made anew meanwhile counts from 0: `known` was of the old one.
         while offsets.total <= known and offsets.incarnation == incarnation:
-            woken = await self._held.wait(request.topic, WHOLE_TOPIC, deadline_ms, request.receive)
+            woken = await self._held.wait(keys, deadline_ms, request.receive)
             if woken is Woken.GONE:
                 return None
             if woken is Woken.TIME_IS_UP:

@@ -1,6 +1,6 @@
 """Pull: the frames of a queue from an offset on, exactly as they lie in the log.
 
-A call that finds nothing is held until its queue gets a message (`waiting`), and
+A call that finds nothing is held until its queue gets a message (`rocketq.service.longpoll`), and
 then looks again. The stored frames go to the socket as the store read them;
 the Arrow and JSON forms are made on a thread (`forms`).
 """
@@ -34,14 +34,14 @@ from rocketq.protocol.model import (
     PullStatus,
     is_legal_name,
 )
-from rocketq_broker import forms
+from rocketq.service.longpoll.long_poll import LongPoll, Woken
+from rocketq_broker import arrivals, forms
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.exchange import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
 from rocketq_broker.store.store import MessageStore, PullResult
-from rocketq_broker.waiting import HeldCalls, Woken
 
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
@@ -80,7 +80,7 @@ class PullProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        held: HeldCalls,
+        held: LongPoll[arrivals.Key],
         outgoing: Outgoing,
         measurements: Measurements,
         executor: Executor,
@@ -122,9 +122,9 @@ class PullProcessor:
         result = look()
         if result.status is not PullStatus.NO_NEW_MSG or not call.wait_ms:
             return result
-        deadline_ms = self._held.deadline_ms(call.wait_ms)
+        keys, deadline_ms = arrivals.of_queue(call.topic, call.queue), self._held.deadline_ms(call.wait_ms)
         while result.status is PullStatus.NO_NEW_MSG:
-            woken = await self._held.wait(call.topic, call.queue, deadline_ms, request.receive)
+            woken = await self._held.wait(keys, deadline_ms, request.receive)
             if woken is Woken.GONE:
                 return None
             if woken is Woken.TIME_IS_UP:
@@ -135,7 +135,7 @@ class PullProcessor:
 
     async def _pull_chosen(self, call: PullCall, request: DataRequest) -> PullResult | None:
         """Pull through a filter: scans run on a thread, and messages that do not match keep the call held."""
-        deadline_ms = self._held.deadline_ms(call.wait_ms)
+        keys, deadline_ms = arrivals.of_queue(call.topic, call.queue), self._held.deadline_ms(call.wait_ms)
         offset = call.offset
         while True:
             look = partial(
@@ -149,7 +149,7 @@ class PullProcessor:
                 return result
             # The scan ran on another thread; only what is seen on this one cannot be missed by the hold.
             while self._store.pull(call.topic, call.queue, offset, max_bytes=1).next_offset == offset:
-                woken = await self._held.wait(call.topic, call.queue, deadline_ms, request.receive)
+                woken = await self._held.wait(keys, deadline_ms, request.receive)
                 if woken is Woken.GONE:
                     return None
                 if woken is Woken.TIME_IS_UP:

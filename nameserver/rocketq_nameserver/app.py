@@ -39,8 +39,7 @@ from rocketq.service.parameters import known_parameters_only
 from rocketq.service.routes import Permission, Resource, declare
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.measurements import NameServerCollector
-from rocketq_nameserver.nameserver import NameServer
-from rocketq_nameserver.watch import TOPIC_LIST
+from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
 
 BODY_BYTES_MAX: Final = 1 * MIB
 
@@ -164,7 +163,7 @@ def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
         _check_name("topic", topic)
         held_ms = _held_ms(since, wait_ms)
         if held_ms:
-            await waiting.until(lambda: table.version(topic) != since, topic, held_ms, request.receive)
+            await waiting.until(lambda: table.version(topic) != since, (topic,), held_ms, request.receive)
         found = table.route(topic)
         if found is None:
             raise RouteNotFound(topic)
@@ -176,7 +175,7 @@ def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
         """All topics; with `since`, once the version of the list is another one."""
         held_ms = _held_ms(since, wait_ms)
         if held_ms:
-            await waiting.until(lambda: table.list_version != since, TOPIC_LIST, held_ms, request.receive)
+            await waiting.until(lambda: table.list_version != since, (TOPIC_LIST,), held_ms, request.receive)
         return json_response(table.topics())
 
 

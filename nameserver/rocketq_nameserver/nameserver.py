@@ -23,15 +23,18 @@ from rocketq.protocol.route import (
     RegisterRequest,
     UnregisterRequest,
 )
+from rocketq.service.longpoll.long_poll import LongPoll
 from rocketq_nameserver.config import NameServerConfig
 from rocketq_nameserver.kv_config import KvConfig
 from rocketq_nameserver.registration import check_identity, check_registration
 from rocketq_nameserver.route_table import RouteTable
-from rocketq_nameserver.waiting import WaitingCalls
 
 log = structlog.get_logger("rocketq.nameserver")
 
 STOPPING: Final = "it is shutting down"
+
+#: What calls wait for that watch the topic list; the others wait for a topic, and none has an empty name.
+TOPIC_LIST: Final = ""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class NameServer:
             first_version=self.clock.now_us(),
             support_acting_master=config.support_acting_master,
         )
-        self.waiting = WaitingCalls(self.clock, config.held_watches_max)
+        self.waiting = LongPoll[str](self.clock, config.held_watches_max, "changes")
         self.kv = KvConfig(config.data_dir)
         self.tallies = Tallies()
         self._stopping = False
@@ -137,7 +140,8 @@ class NameServer:
         return self.clock.monotonic_ms()
 
     def _announce(self) -> None:
-        self.waiting.announce(self.table.take_changes())
+        changes = self.table.take_changes()
+        self.waiting.changed([*changes.topics, TOPIC_LIST] if changes.listed else changes.topics)
 
     async def _scan_forever(self) -> None:
         while True:

@@ -13,6 +13,7 @@ import pytest
 from rocketq.protocol.calls import ARROW_STREAM, FRAMES, JSON
 from rocketq.protocol.model import Message
 from rocketq.protocol.slices import open_frames
+from tests.broker.conftest import JSON as JSON_TYPE
 from tests.broker.conftest import Answer, Http, StartBroker, numbered, stream
 
 HELD_REQUEST = b"GET /v1/topics/orders/queues/%d/messages?offset=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -219,6 +220,14 @@ def test_a_held_pull_learns_that_its_topic_was_deleted(broker: Http) -> None:
         wait_until_held(broker, 1)
         assert broker.call("DELETE", "/v1/topics/orders").status == 200
         assert waiting.result(30).code == "TOPIC_NOT_FOUND"
+
+
+def test_a_held_pull_learns_that_its_topic_may_no_longer_be_read(broker: Http) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = start_pull(pool, broker, 0)
+        wait_until_held(broker, 1)
+        assert broker.call("PATCH", "/v1/topics/orders", b'{"perm": 2}', JSON_TYPE).status == 200
+        assert waiting.result(30).code == "NO_PERMISSION"
 
 
 def test_more_held_calls_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
