@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from rocketq_broker.store.sinks import SinkTable, Stage
 
@@ -53,7 +54,7 @@ def publications_due(
     table: SinkTable, broker: str, under_way: Collection[Lane], not_before_ms: Mapping[Lane, int], now_ms: int
 ) -> Iterator[PublicationDue]:
     """Yield what participants are to publish now: for each sink and participant its first unsettled batch."""
-    for sink, entry in table.sinks.items():
+    for sink, entry in sorted(table.sinks.items(), key=itemgetter(0)):
         if entry.coordinator != broker:
             continue
         seen: set[str] = set()
@@ -73,7 +74,7 @@ def stages_due(
     table: SinkTable, asked_ms: Mapping[int, int], now_ms: int, check_ms: int, ttl_ms: int
 ) -> Iterator[CheckDue | DropDue]:
     """Yield the stages that nothing was heard of for `check_ms`, from a writer or the coordinator."""
-    for number, stage in table.stages.items():
+    for number, stage in sorted(table.stages.items(), key=itemgetter(0)):
         heard_ms = max(stage.last_at_ms, asked_ms.get(number, 0))
         if now_ms - heard_ms < check_ms:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocketq.protocol.sinks import Participant
 from rocketq_broker.settlement import CheckDue, DropDue, publications_due, stages_due
+from rocketq_broker.store.machine import HeldFrame
 from rocketq_broker.store.sink_changes import (
     BatchDecided,
     BatchPublished,
@@ -12,13 +13,14 @@ from rocketq_broker.store.sink_changes import (
     SinkRegistered,
     StageOpened,
 )
-from rocketq_broker.store.sinks import SinkTable, StagedFrame
+from rocketq_broker.store.sinks import SinkTable
+from tests.testbed.topics import topics
 
 
 def table_of(*changes: SinkChange) -> SinkTable:
     table = SinkTable()
     for change in changes:
-        table = table.apply(change, (0,))
+        table = table.apply(change, topics(0))
     return table
 
 
@@ -41,7 +43,7 @@ def test_each_participant_gets_the_batches_of_a_sink_one_after_the_other() -> No
     )  # fmt: skip
     assert due(table) == [("etl", 1, "b"), ("etl", 1, "c"), ("etl", 2, "d"), ("other", 1, "b")]
     assert due(table, ("etl", "b"), ("etl", "d")) == [("etl", 1, "c"), ("other", 1, "b")]
-    settled = table.apply(BatchSettled("etl", 1, "b"), ())
+    settled = table.apply(BatchSettled("etl", 1, "b"), topics())
     assert due(settled) == [("etl", 1, "c"), ("etl", 2, "b"), ("etl", 2, "d"), ("other", 1, "b")]
 
 
@@ -52,7 +54,7 @@ def test_a_participant_that_failed_is_told_again_when_its_wait_is_over() -> None
 
 
 def test_a_stage_is_asked_about_when_neither_a_writer_nor_the_coordinator_was_heard_of_for_a_while() -> None:
-    table = table_of(StageOpened(0, "etl", 5, "r", "b", 1_000)).staged(0, StagedFrame(8, 64, 1, 0, 0), 2_000)
+    table = table_of(StageOpened(0, "etl", 5, "r", "b", 1_000)).held(0, HeldFrame(8, 64, 1, 0, 0), 2_000)
 
     def found(now_ms: int, asked_ms: int = 0) -> list[CheckDue | DropDue]:
         return list(stages_due(table, {0: asked_ms}, now_ms, 30_000, 3_600_000))
@@ -65,8 +67,8 @@ def test_a_stage_is_asked_about_when_neither_a_writer_nor_the_coordinator_was_he
 
 
 def test_a_stage_that_began_after_its_batch_was_published_is_dropped_unasked() -> None:
-    frame = StagedFrame(8, 64, 1, 0, 0)
-    table = table_of(StageOpened(0, "etl", 5, "r", "b", 0)).staged(0, frame, 0)
-    table = table.apply(BatchPublished(0, "etl", 5, "r", (8,)), (0,)).advanced()
-    table = table.apply(StageOpened(1, "etl", 5, "r", "b", 0), (0,))
+    frame = HeldFrame(8, 64, 1, 0, 0)
+    table = table_of(StageOpened(0, "etl", 5, "r", "b", 0)).held(0, frame, 0)
+    table = table.apply(BatchPublished(0, "etl", 5, "r", (8,)), topics(0)).copied()
+    table = table.apply(StageOpened(1, "etl", 5, "r", "b", 0), topics(0))
     assert list(stages_due(table, {}, 30_000, 30_000, 3_600_000)) == [DropDue(table.stages[1])]

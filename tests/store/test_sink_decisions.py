@@ -22,6 +22,7 @@ from rocketq.sink_errors import NotCoordinator, SinkBusy, SinkFenced, SinkNotFou
 from rocketq_broker.store import sink_decisions as decisions
 from rocketq_broker.store.sink_changes import SinkChange
 from rocketq_broker.store.sinks import SUPERSEDED_MAX, SinkPicture, SinkTable
+from tests.testbed.topics import topics
 
 ME, OTHERS = "a", ("b", "c")
 SINK = "etl"
@@ -34,7 +35,7 @@ def after(table: SinkTable, *changes: SinkChange | None) -> SinkTable:
     for change in changes:
         if change is not None:
             assert table.knows(change)
-            table = table.apply(change, ())
+            table = table.apply(change, topics())
     return table
 
 

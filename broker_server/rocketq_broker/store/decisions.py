@@ -24,8 +24,10 @@ from rocketq.protocol.calls import (
     GroupOffsets,
 )
 from rocketq.protocol.model import QUEUE_COUNT_MAX, Perm, TopicConfig, is_legal_name
+from rocketq_broker.store.group_table import OffsetsCommitted
 from rocketq_broker.store.queues import Queues
-from rocketq_broker.store.state import OffsetsCommitted, State, TopicAltered, TopicCreated, TopicDeleted
+from rocketq_broker.store.state import State
+from rocketq_broker.store.topic_table import TopicAltered, TopicCreated, TopicDeleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def create_topic(
             "Delete topics that are no longer used, or raise topics_max.",
         )
     _check_queues(state, name, config.queues, limits)
-    return TopicCreated(config, state.next_number, now_ms)
+    return TopicCreated(config, state.topics.next_number, now_ms)
 
 
 def alter_topic(
@@ -98,7 +100,7 @@ def commit_offsets(
     """
     if not is_legal_name(group):
         raise InvalidName("group", group)
-    table = state.groups.get(group, {})
+    table = state.groups.offsets(group)
     for each in request.offsets:
         entry = state.topics.get(each.topic)
         if entry is None:
@@ -119,7 +121,7 @@ def commit_offsets(
 
 def committed(state: State, group: str, request: CommitOffsetsRequest, broker: str) -> GroupOffsets:
     """Return where a group stands in the queues that a request named."""
-    table = state.groups.get(group, {})
+    table = state.groups.offsets(group)
     places = sorted({(each.topic, each.queue) for each in request.offsets})
     return GroupOffsets(
         broker, group, tuple(GroupOffset(*place, table[place]) for place in places if place in table)

@@ -9,8 +9,8 @@ Small batches for one queue become one frame, so that many small senders do not
 make a log of small frames. Order within a queue is the order of arrival; across
 queues it is free, except around a change of state, which is a barrier.
 
-Staged batches get a frame each and at once: it is what a sink's commit names. They take no
-queue offset; the copies of those that are published do, behind everything else of the group.
+Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
+frames that are due get theirs behind everything else of the group.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
 from rocketq.protocol.model import Appended, SendStatus
-from rocketq.protocol.sinks import PublishBatchRequest, Staged, StageName
-from rocketq_broker.store import sink_decisions
+from rocketq.protocol.sinks import Staged
 from rocketq_broker.store import state as states
 from rocketq_broker.store.commit_log import Extent, LogCursor
+from rocketq_broker.store.held_copies import HeldCopy, LostFrame
+from rocketq_broker.store.machine import CopyName, CopySkipped, HeldFrame
 from rocketq_broker.store.merging import Addressed, may_have_keys, merge
-from rocketq_broker.store.publishing import LostFrame, StagedCopy
 from rocketq_broker.store.queues import QueueKey, Queues
-from rocketq_broker.store.sink_changes import PublicationSkipped
-from rocketq_broker.store.sinks import PublicationName, StagedFrame
-from rocketq_broker.store.state import Change, Picture, State, TopicEntry
+from rocketq_broker.store.state import Change, Picture, State
+from rocketq_broker.store.topic_table import TopicEntry
 
 #: A merged frame grows no larger than this.
 MERGED_BYTES_MAX: Final = 1 << 20
@@ -53,17 +52,29 @@ class AppendOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StagedOutcome:
-    """Where each batch of a staged append lies, in order."""
+    """Where each batch of a held append lies in the log, in order."""
 
     status: SendStatus
     staged: tuple[Staged, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How an append is held: what must be decided before, and under which number and kind its frames lie.
+
+    `open` is given the state and the store time in milliseconds; it may refuse with an error.
+    """
+
+    kind: FrameKind
+    open: Callable[[State, int], Change | None]
+    number: Callable[[State], int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatches:
-    """An operation: append batches to queues of one topic, or stage them, all or none.
+    """An operation: append batches to queues of one topic, or hold them, all or none.
 
-    `done` has an AppendOutcome, for a stage a StagedOutcome, or the error.
+    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error.
     """
 
     topic: str
@@ -71,34 +82,24 @@ class AppendBatches:
     size: int
     submitted_ms: int
     done: Callable[[Any], None]
-    stage: StageName | None = None
+    hold: Hold | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChangeState:
-    """An operation: decide a change (None: nothing to do), then answer from the state it made."""
+    """An operation: decide a change (None: nothing to do), then answer from the state it made.
+
+    With `awaits` the answer is made only when no held frame of that name is still to be copied.
+    """
 
     decide: Callable[[State], Change | None]
     answer: Callable[[State], Any]
     done: Callable[[Any], None]
+    awaits: CopyName | None = None
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PublishBatch:
-    """An operation: publish frames of a stage; `done` has None once all are in their queues, or the error."""
-
-    sink: str
-    request: PublishBatchRequest
-    done: Callable[[Any], None]
-    size: int = 0
-
-    @property
-    def name(self) -> PublicationName:
-        return self.sink, self.request.batch, self.request.run
-
-
-Operation = AppendBatches | ChangeState | PublishBatch
+Operation = AppendBatches | ChangeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Receipt:
     staged: list[Staged] = field(default_factory=list)
 
     def answer(self, status: SendStatus) -> None:
-        if self.operation.stage is not None:
+        if self.operation.hold is not None:
             self.operation.done(StagedOutcome(status, tuple(self.staged)))
             return
         places = tuple(each for each in self.appended if each is not None)
@@ -157,9 +158,8 @@ class GroupPlan:
     answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
     #: Numbers of topics that were deleted; their queues go once this is written.
     deleted: list[int] = field(default_factory=list)
-    topics_changed: bool = False
-    #: Who waits for a batch to be published, now or by later groups.
-    awaited: list[PublishBatch] = field(default_factory=list)
+    #: Operations that are answered when held frames have been copied, by this group or a later one.
+    awaiting: list[ChangeState] = field(default_factory=list)
     ends: dict[QueueKey, int] = field(default_factory=dict)
     _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
 
@@ -167,13 +167,11 @@ class GroupPlan:
         """Plan one operation; a refused one is answered with its error."""
         try:
             match operation:
-                case AppendBatches(stage=StageName() as stage):
-                    self._add_staged(operation, stage)
+                case AppendBatches(hold=Hold() as hold):
+                    self._add_held(operation, hold)
                 case AppendBatches():
                     self._add_append(operation)
-                case PublishBatch():
-                    self._add_publication(operation)
-                case _:
+                case ChangeState():
                     self.place_waiting()
                     self._add_change(operation)
         except RocketqError as error:
@@ -197,43 +195,39 @@ class GroupPlan:
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
         self.receipts.append(receipt)
 
-    def _add_staged(self, operation: AppendBatches, stage: StageName) -> None:
+    def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
         entry = self._target(operation)
         at_ms = self.stored_at_us // 1000
-        opened = sink_decisions.open_stage(self.state.sinks, stage, self.broker, at_ms)
+        opened = hold.open(self.state, at_ms)
         if opened is not None:
             self._place_change(opened)
-        number = self.state.sinks.open[stage.sink, stage.batch, stage.run]
+        number = hold.number(self.state)
         receipt = Receipt(operation, [])
         for each in operation.batches:
             count = each.rows
             at, size = self._place(
-                FrameKind.STAGED, operation.topic.encode(), each.encapsulated, queue=each.queue,
+                hold.kind, operation.topic.encode(), each.encapsulated, queue=each.queue,
                 queue_offset=number, count=count,
             )  # fmt: skip
-            frame = StagedFrame(at, size, count, each.queue, entry.number)
-            self.state = self.state.staged(number, frame, at_ms)
+            frame = HeldFrame(at, size, count, each.queue, entry.number)
+            self.state = self.state.held(hold.kind, number, frame, at_ms)
             receipt.staged.append(Staged(each.queue, at, count))
         self.receipts.append(receipt)
 
-    def _add_publication(self, operation: PublishBatch) -> None:
-        change = sink_decisions.publish(self.state.sinks, operation.sink, operation.request, self.broker)
-        if change is not None:
-            self._place_change(change)
-        self.awaited.append(operation)
-
-    def publish(self, copies: Sequence[StagedCopy | LostFrame]) -> None:
-        """Place copies of staged frames that are to be published, in their order; call it last."""
+    def place_copies(self, copies: Sequence[HeldCopy | LostFrame]) -> None:
+        """Place copies of held frames that are due, in their order; call it last."""
+        at_ms = self.stored_at_us // 1000
         for each in copies:
-            if self.state.sinks.head != each.frame:
-                # Its topic or its sink was deleted in this group.
+            if next(self.state.due(at_ms), None) != each.frame:
+                # What held it was deleted in this group.
                 continue
             if isinstance(each, LostFrame):
-                self._place_change(PublicationSkipped(each.frame.log_offset, each.why))
+                self._place_change(CopySkipped(each.frame.log_offset, each.why))
             else:
-                self._place_published(each)
+                self._place_copy(each)
+                self.state = self.state.copied(at_ms)
 
-    def _place_published(self, copy: StagedCopy) -> None:
+    def _place_copy(self, copy: HeldCopy) -> None:
         key = (copy.frame.topic_number, copy.frame.queue)
         first = self._next_offset(key)
         log_offset, size = self._place(
@@ -243,7 +237,6 @@ class GroupPlan:
         tag_hashes = hash_column(copy.batch.column("tag"))
         self.frames.append(FrameUnits(key, copy.topic, first, log_offset, size, tag_hashes))
         self.ends[key] = first + copy.frame.messages
-        self.state = self.state.published()
 
     def _next_offset(self, key: QueueKey) -> int:
         planned = self.ends.get(key)
@@ -252,16 +245,17 @@ class GroupPlan:
     def _place_change(self, change: Change) -> None:
         # A state frame that this change may be placed behind is still without it.
         self._place(FrameKind.CHANGE, b"", states.encode(change))
-        self.state = self.state.apply(change)
+        before, self.state = self.state, self.state.apply(change)
+        self.deleted += before.dropped(self.state)
 
     def _add_change(self, operation: ChangeState) -> None:
         change = operation.decide(self.state)
         if change is not None:
-            if isinstance(change, states.TopicDeleted):
-                self.deleted.append(self.state.topics[change.name].number)
             self._place_change(change)
-            self.topics_changed |= isinstance(change, states.TOPIC_CHANGES)
-        self.answers.append((operation.done, operation.answer(self.state)))
+        if operation.awaits is not None:
+            self.awaiting.append(operation)
+        else:
+            self.answers.append((operation.done, operation.answer(self.state)))
 
     def place_waiting(self) -> None:
         """Give every batch that waits its frame; call it once more after the last operation."""

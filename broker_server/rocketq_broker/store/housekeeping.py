@@ -29,7 +29,8 @@ from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.key_index import KeyIndex
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
-from rocketq_broker.store.state import Picture, TopicEntry
+from rocketq_broker.store.state import Picture
+from rocketq_broker.store.topic_table import TopicEntry
 from rocketq_broker.store.writer import LogWriter
 
 
@@ -219,12 +220,12 @@ class Housekeeping:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
         now_us = self._clock.now_us()
         disk = self._files.usage()
-        floor = self._ends.state.sinks.floor
+        floor = self._ends.state.floor
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
         refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
         # There may be space again for what a full disk kept from being published.
-        self._writer.resume_publishing()
+        self._writer.resume_copying()
         if verdict.remove:
             self._remove_segments(verdict.remove)
         for entry in self._ends.state.topics.values():

@@ -24,7 +24,6 @@ from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
-from rocketq_broker.store.sinks import Publication, Stage, StagedFrame
 
 DIRECTORY: Final = "salvage"
 _COPY_BYTES: Final = 8 << 20
@@ -138,10 +137,10 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     files.remove("state/snapshot")
     recovery = Recovery(files, log, queues)
     report = recovery.run(clean=False)
-    names = {entry.number: name for name, entry in recovery.state.topics.items()}
+    names = {entry.number: name for name, entry in recovery.replay.state.topics.items()}
     lost = tuple(
         LostRange(names[number], queue, first, end)
-        for (number, queue), first, end in recovery.lost
+        for (number, queue), first, end in recovery.replay.lost
         if number in names
     )
     handles.close()
@@ -154,17 +153,12 @@ def _lost_staged(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged
     Frames of an undecided stage that nothing but themselves told of are not here; a commit that
     names them finds them missing, and is refused.
     """
-    for (sink, batch, run), count in recovery.lost_staged.items():
-        yield LostStaged(sink, batch, run, True, count)
-    sinks = recovery.state.sinks
-    kept: list[tuple[Stage | Publication, bool, tuple[StagedFrame, ...]]] = [
-        *((each, False, tuple(each.frames)) for each in sinks.stages.values()),
-        *((each, True, each.rest) for each in sinks.publishing),
-    ]
-    for each, is_decided, frames in kept:
-        lost = [one for one in frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
+    for name, count in recovery.replay.lost_copies.items():
+        yield LostStaged(*name, True, count)
+    for each in recovery.replay.state.holdings():
+        lost = [one for one in each.frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
         if lost:
-            yield LostStaged(each.sink, each.batch, each.run, is_decided, len(lost))
+            yield LostStaged(*each.name, each.is_decided, len(lost))
 
 
 def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:

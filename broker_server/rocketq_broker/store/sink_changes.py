@@ -89,14 +89,7 @@ class BatchPublished(msgspec.Struct, frozen=True, tag="batch_published"):
     frames: tuple[int, ...]
 
 
-class PublicationSkipped(msgspec.Struct, frozen=True, tag="publication_skipped"):
-    """The next frame to be published is lost; it is passed over."""
-
-    log_offset: int
-    why: str
-
-
 SinkChange = (
     SinkRegistered | RunStarted | RunSuperseded | BatchDecided | BatchSettled | SinkReset | SinkDeleted
-    | StageOpened | StageDropped | BatchPublished | PublicationSkipped
+    | StageOpened | StageDropped | BatchPublished
 )  # fmt: skip

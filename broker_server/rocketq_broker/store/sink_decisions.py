@@ -206,7 +206,7 @@ def publish(table: SinkTable, sink: str, request: PublishBatchRequest, broker: s
     """Decide to publish; None if that is done or under way. Raises StageNotFound unless all is there."""
     _check_frames("frames", request.frames, request.messages)
     name = (sink, request.batch, request.run)
-    if table.has_published(name) or table.is_publishing(name):
+    if table.has_published(name) or table.is_copying(name):
         return None
     stage = table.stage_of(name)
     wanted = set(request.frames)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.sinks import (
     AbortBatchAnswer,
     CheckBatchAnswer,
@@ -18,10 +19,12 @@ from rocketq.protocol.sinks import (
     PublishBatchRequest,
     RunAnswer,
     SinkDescription,
+    StageName,
 )
+from rocketq.sink_errors import StageNotFound
 from rocketq_broker.store import sink_decisions as decisions
 from rocketq_broker.store.ends import LogEnds
-from rocketq_broker.store.group import ChangeState, Operation, PublishBatch
+from rocketq_broker.store.group import ChangeState, Hold, Operation
 from rocketq_broker.store.sink_views import describe
 from rocketq_broker.store.sinks import SinkTable, Stage
 from rocketq_broker.store.state import Change, State
@@ -130,7 +133,27 @@ class SinkOperations:
 
     def publish(self, sink: str, request: PublishBatchRequest, done: Done) -> None:
         """Publish exactly these frames; `done` has None once they are in their queues, or the error."""
-        self._submit(PublishBatch(sink, request, done))
+        name = (sink, request.batch, request.run)
+
+        def decide(state: State) -> Change | None:
+            return decisions.publish(state.sinks, sink, request, self._broker)
+
+        def answer(state: State) -> None:
+            if not state.sinks.has_published(name):
+                raise StageNotFound(*name, self._broker, "its sink was deleted meanwhile")
+
+        self._submit(ChangeState(decide, answer, done, awaits=name))
+
+    def hold(self, stage: StageName) -> Hold:
+        """Return how an append is staged: its stage is opened where it is new, and holds its frames."""
+
+        def open_stage(state: State, at_ms: int) -> Change | None:
+            return decisions.open_stage(state.sinks, stage, self._broker, at_ms)
+
+        def number(state: State) -> int:
+            return state.sinks.open[stage.sink, stage.batch, stage.run]
+
+        return Hold(FrameKind.STAGED, open_stage, number)
 
     def drop(self, stage: Stage, done: Done) -> None:
         """Drop a stage; `done` has None."""

@@ -17,7 +17,7 @@ def describe(table: SinkTable, sink: str, broker: str) -> SinkDescription:
     decides = entry.coordinator == broker
     stages = tuple(
         StageDescription(each.batch, each.run, len(each.frames), each.messages, each.bytes, each.opened_at_ms)
-        for each in table.stages.values()
+        for each in (table.stages[number] for number in sorted(table.stages))
         if each.sink == sink
     )
     publishing = tuple(

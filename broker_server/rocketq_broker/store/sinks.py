@@ -17,16 +17,20 @@ lost are passed over by `PublicationSkipped`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import ClassVar, Final, get_args
 
+from rpds import HashTrieMap
+
+from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.sinks import Participant
+from rocketq_broker.store.machine import CopyName, HeldFrame, Holding, Machine
 from rocketq_broker.store.sink_changes import (
     BatchDecided,
     BatchPublished,
     BatchSettled,
-    PublicationSkipped,
     RunStarted,
     RunSuperseded,
     SinkChange,
@@ -36,6 +40,7 @@ from rocketq_broker.store.sink_changes import (
     StageDropped,
     StageOpened,
 )
+from rocketq_broker.store.topic_table import TopicDeleted, TopicTable
 
 #: Runs of a sink that are remembered as superseded, the newest of them.
 SUPERSEDED_MAX: Final = 64
@@ -43,16 +48,6 @@ SUPERSEDED_MAX: Final = 64
 #: decided once all have: a participant must remember more, to know what it did when it is asked again.
 PUBLISHED_MAX: Final = 8
 SETTLED_KEPT: Final = 2
-
-
-class StagedFrame(NamedTuple):
-    """A staged frame: where it lies, its size in bytes, how many messages it holds, and for which queue."""
-
-    log_offset: int
-    size: int
-    messages: int
-    queue: int
-    topic_number: int
 
 
 class FrameList:
@@ -64,11 +59,11 @@ class FrameList:
 
     __slots__ = ("_frames", "_size")
 
-    def __init__(self, frames: Iterable[StagedFrame] = ()) -> None:
+    def __init__(self, frames: Iterable[HeldFrame] = ()) -> None:
         self._frames = list(frames)
         self._size = len(self._frames)
 
-    def appended(self, frame: StagedFrame) -> FrameList:
+    def appended(self, frame: HeldFrame) -> FrameList:
         longer = FrameList.__new__(FrameList)
         # Where the list has gone on without us, with a group that was never written, ours is a new one.
         shared = len(self._frames) == self._size
@@ -80,7 +75,7 @@ class FrameList:
     def __len__(self) -> int:
         return self._size
 
-    def __iter__(self) -> Iterator[StagedFrame]:
+    def __iter__(self) -> Iterator[HeldFrame]:
         return iter(self._frames[: self._size])
 
     def __eq__(self, other: object) -> bool:
@@ -90,7 +85,7 @@ class FrameList:
         return hash(tuple(self))
 
     @property
-    def first(self) -> StagedFrame | None:
+    def first(self) -> HeldFrame | None:
         return self._frames[0] if self._size else None
 
 
@@ -108,7 +103,7 @@ class Stage:
     messages: int = 0
     bytes: int = 0
 
-    def with_frame(self, frame: StagedFrame, at_ms: int) -> Stage:
+    def with_frame(self, frame: HeldFrame, at_ms: int) -> Stage:
         return replace(
             self,
             last_at_ms=at_ms,
@@ -125,20 +120,16 @@ class Publication:
     sink: str
     batch: int
     run: str
-    frames: tuple[StagedFrame, ...]
+    frames: tuple[HeldFrame, ...]
     done: int = 0
 
     @property
-    def name(self) -> PublicationName:
+    def name(self) -> CopyName:
         return self.sink, self.batch, self.run
 
     @property
-    def rest(self) -> tuple[StagedFrame, ...]:
+    def rest(self) -> tuple[HeldFrame, ...]:
         return self.frames[self.done :]
-
-
-#: Sink, batch and run.
-PublicationName = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,20 +199,23 @@ class SinkEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkTable:
-    """All sinks, stages and publications of one broker. Its dictionaries are never changed."""
+class SinkTable(Machine):
+    """All sinks, stages and publications of one broker: a state machine of the log."""
 
-    sinks: dict[str, SinkEntry] = field(default_factory=dict)
-    stages: dict[int, Stage] = field(default_factory=dict)
+    HELD_KIND: ClassVar[FrameKind | None] = FrameKind.STAGED
+    CHANGES: ClassVar[tuple[type, ...]] = (*get_args(SinkChange), TopicDeleted)
+
+    sinks: HashTrieMap[str, SinkEntry] = field(default_factory=HashTrieMap)
+    stages: HashTrieMap[int, Stage] = field(default_factory=HashTrieMap)
     publishing: tuple[Publication, ...] = ()
     next_stage: int = 0
     #: The stage that is open for each (sink, batch, run).
-    open: dict[PublicationName, int] = field(default_factory=dict)
+    open: HashTrieMap[CopyName, int] = field(default_factory=HashTrieMap)
 
-    @property
-    def head(self) -> StagedFrame | None:
-        """The frame that is to be published next."""
-        return self.publishing[0].frames[self.publishing[0].done] if self.publishing else None
+    def due(self, at_ms: int) -> Iterator[HeldFrame]:
+        """Yield the frames that are to be published, whatever the time."""
+        for each in self.publishing:
+            yield from islice(each.frames, each.done, None)
 
     @property
     def floor(self) -> int | None:
@@ -231,20 +225,30 @@ class SinkTable:
         needed += [each.frames[each.done].log_offset for each in self.publishing]
         return min(needed, default=None)
 
-    def missing(self, change: BatchPublished) -> int:
-        """Return how many of the frames to be published its stage has not."""
-        return len(
-            set(change.frames).difference(each.log_offset for each in self.stages[change.number].frames)
-        )
+    def lost(self, change: SinkChange | TopicDeleted) -> tuple[CopyName, int] | None:
+        """Return how many of the frames to be published are not staged, and the batch's name."""
+        if not isinstance(change, BatchPublished):
+            return None
+        staged = self.stages[change.number].frames if change.number in self.stages else ()
+        missing = len(set(change.frames).difference(each.log_offset for each in staged))
+        return ((change.sink, change.batch, change.run), missing) if missing else None
 
-    def stage_of(self, name: PublicationName) -> Stage | None:
+    def holdings(self) -> Iterator[Holding]:
+        for number in sorted(self.stages):
+            stage = self.stages[number]
+            yield Holding((stage.sink, stage.batch, stage.run), False, tuple(stage.frames))
+        for each in self.publishing:
+            yield Holding(each.name, True, each.rest)
+
+    def stage_of(self, name: CopyName) -> Stage | None:
         number = self.open.get(name)
         return None if number is None else self.stages[number]
 
-    def is_publishing(self, name: PublicationName) -> bool:
+    def is_copying(self, name: CopyName) -> bool:
+        """Whether frames of this batch are still to be published."""
         return any(each.name == name for each in self.publishing)
 
-    def has_published(self, name: PublicationName) -> bool:
+    def has_published(self, name: CopyName) -> bool:
         """Whether a batch is in its queues, among the last of its sink that are."""
         sink, batch, run = name
         entry = self.sinks.get(sink)
@@ -252,40 +256,44 @@ class SinkTable:
 
     # --- folds --------------------------------------------------------------------------
 
-    def knows(self, change: SinkChange) -> bool:
+    def holds(self, number: int) -> bool:
+        """Whether a stage has this number."""
+        return number in self.stages
+
+    def knows(self, change: SinkChange | TopicDeleted) -> bool:
         """Whether what a change speaks of is here; if not, what brought it was lost."""
         match change:
             case StageDropped(number) | BatchPublished(number=number):
                 return number in self.stages
-            case PublicationSkipped(log_offset):
-                return self.head is not None and self.head.log_offset == log_offset
-            case SinkRegistered() | StageOpened():
+            case SinkRegistered() | StageOpened() | TopicDeleted():
                 return True
             case _:
                 return change.sink in self.sinks
 
-    def apply(self, change: SinkChange, live_topics: Collection[int]) -> SinkTable:
-        """Return the table after `change`; `live_topics` are the numbers of the topics there are."""
+    def apply(self, change: SinkChange | TopicDeleted, topics: TopicTable) -> SinkTable:
+        """Return the table after `change`; `topics` are those there were before it."""
         match change:
+            case TopicDeleted(name):
+                return self._without_topic(topics[name].number)
             case StageOpened(number, sink, batch, run, coordinator, at_ms):
                 known = self._with_sink(sink, self.sinks.get(sink, SinkEntry(coordinator)))
-                stages = {**self.stages, number: Stage(number, sink, batch, run, at_ms, at_ms)}
-                next_stage = max(self.next_stage, number + 1)
-                opened = {**self.open, (sink, batch, run): number}
-                return replace(known, stages=stages, next_stage=next_stage, open=opened)
-            case StageDropped(number):
-                return self._without_stages([number])
-            case BatchPublished():
-                return self._publish(change, live_topics)
-            case PublicationSkipped():
-                return self.advanced()
-            case SinkDeleted(sink):
-                rest = self._without_stages(
-                    [each.number for each in self.stages.values() if each.sink == sink]
+                return replace(
+                    known,
+                    stages=self.stages.insert(number, Stage(number, sink, batch, run, at_ms, at_ms)),
+                    next_stage=max(self.next_stage, number + 1),
+                    open=self.open.insert((sink, batch, run), number),
                 )
+            case StageDropped(number):
+                return self._without_stage(number)
+            case BatchPublished():
+                return self._publish(change, topics)
+            case SinkDeleted(sink):
+                rest = self
+                for each in [stage.number for stage in self.stages.values() if stage.sink == sink]:
+                    rest = rest._without_stage(each)
                 return replace(
                     rest,
-                    sinks={name: entry for name, entry in self.sinks.items() if name != sink},
+                    sinks=self.sinks.remove(sink),
                     publishing=tuple(each for each in self.publishing if each.sink != sink),
                 )
             case SinkRegistered(sink, coordinator):
@@ -293,16 +301,16 @@ class SinkTable:
             case _:
                 return self._with_sink(change.sink, _changed(self.sinks[change.sink], change))
 
-    def staged(self, number: int, frame: StagedFrame, at_ms: int) -> SinkTable:
+    def held(self, number: int, frame: HeldFrame, at_ms: int) -> SinkTable:
         """Return the table after a staged frame."""
-        return replace(self, stages={**self.stages, number: self.stages[number].with_frame(frame, at_ms)})
+        return replace(self, stages=self.stages.insert(number, self.stages[number].with_frame(frame, at_ms)))
 
-    def advanced(self) -> SinkTable:
-        """Return the table after the head of `publishing` has come to its queue, or was passed over."""
+    def copied(self) -> SinkTable:
+        """Return the table after the first frame of `publishing` was copied to its queue, or passed over."""
         head, *rest = self.publishing
         return self._finished([replace(head, done=head.done + 1), *rest])
 
-    def without_topic(self, number: int) -> SinkTable:
+    def _without_topic(self, number: int) -> SinkTable:
         """Return the table after a topic went: nothing is published to it any more."""
         if not any(frame.topic_number == number for each in self.publishing for frame in each.rest):
             return self
@@ -315,14 +323,14 @@ class SinkTable:
             ]
         )
 
-    def _publish(self, change: BatchPublished, live_topics: Collection[int]) -> SinkTable:
+    def _publish(self, change: BatchPublished, topics: TopicTable) -> SinkTable:
         wanted = set(change.frames)
         frames = tuple(
             frame
             for frame in self.stages[change.number].frames
-            if frame.log_offset in wanted and frame.topic_number in live_topics
+            if frame.log_offset in wanted and topics.has_number(frame.topic_number)
         )
-        rest = self._without_stages([change.number])
+        rest = self._without_stage(change.number)
         publication = Publication(change.sink, change.batch, change.run, frames)
         return rest._finished([*rest.publishing, publication])
 
@@ -337,14 +345,13 @@ class SinkTable:
         return table
 
     def _with_sink(self, sink: str, entry: SinkEntry) -> SinkTable:
-        return replace(self, sinks={**self.sinks, sink: entry})
+        return replace(self, sinks=self.sinks.insert(sink, entry))
 
-    def _without_stages(self, numbers: list[int]) -> SinkTable:
-        return replace(
-            self,
-            stages={number: stage for number, stage in self.stages.items() if number not in numbers},
-            open={name: number for name, number in self.open.items() if number not in numbers},
-        )
+    def _without_stage(self, number: int) -> SinkTable:
+        stage = self.stages[number]
+        name = (stage.sink, stage.batch, stage.run)
+        opened = self.open.remove(name) if self.open.get(name) == number else self.open
+        return replace(self, stages=self.stages.remove(number), open=opened)
 
 
 def _changed(
@@ -378,7 +385,7 @@ class StagePicture:
     run: str
     opened_at_ms: int
     last_at_ms: int
-    frames: tuple[StagedFrame, ...]
+    frames: tuple[HeldFrame, ...]
 
     def stage(self) -> Stage:
         messages, size = sum(each.messages for each in self.frames), sum(each.size for each in self.frames)
@@ -404,16 +411,16 @@ class SinkPicture:
                 each.number, each.sink, each.batch, each.run, each.opened_at_ms, each.last_at_ms,
                 tuple(each.frames),
             )
-            for each in table.stages.values()
+            for each in (table.stages[number] for number in sorted(table.stages))
         )  # fmt: skip
         publishing = tuple(replace(each, frames=each.rest, done=0) for each in table.publishing)
-        return SinkPicture(table.sinks, stages, publishing, table.next_stage)
+        return SinkPicture(dict(table.sinks.items()), stages, publishing, table.next_stage)
 
     def table(self) -> SinkTable:
         return SinkTable(
-            self.sinks,
-            {each.number: each.stage() for each in self.stages},
+            HashTrieMap(self.sinks),
+            HashTrieMap({each.number: each.stage() for each in self.stages}),
             self.publishing,
             self.next_stage,
-            {(each.sink, each.batch, each.run): each.number for each in self.stages},
+            HashTrieMap({(each.sink, each.batch, each.run): each.number for each in self.stages}),
         )

@@ -1,129 +1,143 @@
-"""What the broker remembers besides messages: a pure fold over the log.
+"""The state of the broker: its state machines (`machine`), folded together, and their picture.
 
-Topic configuration, group offsets and what becomes of sinks (`sinks`) are changes, each one
-a frame of the log; so is each staged frame, and each published one.
-`State.apply` folds one change into a new State and leaves the old one as it
-was, so the writer can decide a whole group of appends against the state they
-will produce, and publish that state only when the group has been written.
-
-A change carries what was decided, never what was asked: the incarnation and the
-number of a new topic are in it, so replaying the log decides nothing anew.
+`State.apply` folds one change into a new State and leaves the old one as it was. A change carries what
+was decided, never what was asked: the incarnation and the number of a new topic are in it, so replaying the
+log decides nothing anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from rocketq.protocol.calls import GroupOffset
-from rocketq.protocol.model import TopicConfig
+from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.route import DataVersion
+from rocketq_broker.store.group_table import GroupTable, OffsetsCommitted
+from rocketq_broker.store.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
 from rocketq_broker.store.sink_changes import SinkChange
-from rocketq_broker.store.sinks import SinkPicture, SinkTable, StagedFrame
+from rocketq_broker.store.sinks import SinkPicture, SinkTable
+from rocketq_broker.store.topic_table import TopicChange, TopicEntry, TopicTable
 
+Change = TopicChange | OffsetsCommitted | SinkChange | CopySkipped
 
-class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):
-    """A topic came to be; its queues lie under `number`, which is never used again."""
+#: The kinds of frames that machines hold.
+HELD_KINDS: Final = frozenset({GroupTable.HELD_KIND, SinkTable.HELD_KIND} - {None})
 
-    config: TopicConfig
-    number: int
-    at_ms: int
-
-
-class TopicAltered(msgspec.Struct, frozen=True, tag="topic_altered"):
-    """A topic's configuration was replaced."""
-
-    config: TopicConfig
-    at_ms: int
-
-
-class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted"):
-    """A topic went, with its messages and all groups' offsets in it."""
-
-    name: str
-    at_ms: int
-
-
-class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets_committed"):
-    """A group's progress, as it is from now on in these queues."""
-
-    group: str
-    offsets: tuple[GroupOffset, ...]
-
-
-TOPIC_CHANGES: Final = (TopicCreated, TopicAltered, TopicDeleted)
-
-Change = TopicCreated | TopicAltered | TopicDeleted | OffsetsCommitted | SinkChange
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEntry:
-    """A topic, the number of its queues' directory, and how many queues it ever had."""
-
-    config: TopicConfig
-    number: int
-    queues: int
-
-
-GroupTable = dict[tuple[str, int], int]
+#: A store time behind all others, in milliseconds.
+_END_OF_TIME_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All topics, group offsets and sinks at one point of the log. Its dictionaries are never changed."""
+    """All that the broker remembers at one point of the log; a value that is never changed."""
 
-    topics: dict[str, TopicEntry] = field(default_factory=dict)
-    groups: dict[str, GroupTable] = field(default_factory=dict)
-    next_number: int = 0
-    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: TopicTable = field(default_factory=TopicTable)
+    groups: GroupTable = field(default_factory=GroupTable)
     sinks: SinkTable = field(default_factory=SinkTable)
+
+    def machines(self) -> tuple[tuple[str, Machine], ...]:
+        """Return the machines above the topics by field name; the first has its held frames copied first."""
+        return ("groups", self.groups), ("sinks", self.sinks)
+
+    # --- folds --------------------------------------------------------------------------
 
     def apply(self, change: Change) -> State:
         """Return the state after `change`."""
-        match change:
-            case TopicCreated(config, number, at_ms):
-                return replace(
-                    self,
-                    topics={**self.topics, config.name: TopicEntry(config, number, config.queues)},
-                    next_number=max(self.next_number, number + 1),
-                    data_version=self.data_version.next(at_ms),
-                )
-            case TopicAltered(config, at_ms):
-                old = self.topics[config.name]
-                entry = TopicEntry(config, old.number, max(old.queues, config.queues))
-                return replace(
-                    self,
-                    topics={**self.topics, config.name: entry},
-                    data_version=self.data_version.next(at_ms),
-                )
-            case TopicDeleted(name, at_ms):
-                return replace(
-                    self,
-                    topics={other: entry for other, entry in self.topics.items() if other != name},
-                    groups={
-                        group: {place: offset for place, offset in table.items() if place[0] != name}
-                        for group, table in self.groups.items()
-                    },
-                    data_version=self.data_version.next(at_ms),
-                    sinks=self.sinks.without_topic(self.topics[name].number),
-                )
-            case OffsetsCommitted(group, offsets):
-                table = dict(self.groups.get(group, {}))
-                table.update({(each.topic, each.queue): each.offset for each in offsets})
-                return replace(self, groups={**self.groups, group: table})
-            case _:
-                live = {entry.number for entry in self.topics.values()}
-                return replace(self, sinks=self.sinks.apply(change, live))
+        if isinstance(change, CopySkipped):
+            return self._skipped(change)
+        made: dict[str, Any] = {
+            name: machine.apply(change, self.topics)
+            for name, machine in self.machines()
+            if isinstance(change, machine.CHANGES)
+        }
+        if isinstance(change, TopicChange):
+            made["topics"] = self.topics.apply(change)
+        return replace(self, **made)
 
-    def staged(self, number: int, frame: StagedFrame, at_ms: int) -> State:
-        """Return the state after a staged frame of stage `number`."""
-        return replace(self, sinks=self.sinks.staged(number, frame, at_ms))
+    def knows(self, change: Change) -> bool:
+        """Whether what a change speaks of is here; if not, what brought it was lost."""
+        if isinstance(change, CopySkipped):
+            return self._next_is(change.log_offset) is not None
+        folding = (machine for _, machine in self.machines() if isinstance(change, machine.CHANGES))
+        is_known = not isinstance(change, TopicChange) or self.topics.knows(change)
+        return is_known and all(machine.knows(change) for machine in folding)
 
-    def published(self) -> State:
-        """Return the state after the frame that was to be published next has been."""
-        return replace(self, sinks=self.sinks.advanced())
+    def lost(self, change: Change) -> tuple[CopyName, int] | None:
+        """Return what a change makes due that is not held, by name and number of frames."""
+        for _, machine in self.machines():
+            if isinstance(change, machine.CHANGES) and (lost := machine.lost(change)) is not None:
+                return lost
+        return None
+
+    def dropped(self, after: State) -> list[int]:
+        """Return the numbers of the topics that are here and no longer in `after`, one change later."""
+        if len(after.topics) >= len(self.topics):
+            return []
+        return [number for number in self.topics.names if not after.topics.has_number(number)]
+
+    # --- held frames --------------------------------------------------------------------
+
+    def holds(self, kind: FrameKind, number: int) -> bool:
+        """Whether a machine holds frames of this kind under this number."""
+        return any(machine.holds(number) for _, machine in self.machines() if kind == machine.HELD_KIND)
+
+    def held(self, kind: FrameKind, number: int, frame: HeldFrame, at_ms: int) -> State:
+        """Return the state after a held frame; `holds` is true for it."""
+        made: dict[str, Any] = {
+            name: machine.held(number, frame, at_ms)
+            for name, machine in self.machines()
+            if kind == machine.HELD_KIND
+        }
+        return replace(self, **made)
+
+    def due(self, at_ms: int) -> Iterator[HeldFrame]:
+        """Yield the held frames that are to be copied to their queues at a store time, in order."""
+        for _, machine in self.machines():
+            yield from machine.due(at_ms)
+
+    def is_due(self, at_ms: int) -> bool:
+        """Whether a held frame is to be copied at a store time."""
+        return next(self.due(at_ms), None) is not None
+
+    def copied(self, at_ms: int) -> State:
+        """Return the state after the first frame that is due was copied, or passed over as lost."""
+        for name, machine in self.machines():
+            if next(machine.due(at_ms), None) is not None:
+                made: dict[str, Any] = {name: machine.copied()}
+                return replace(self, **made)
+        raise AssertionError("no held frame is due")
+
+    def _next_is(self, log_offset: int) -> str | None:
+        """Return the machine whose next frame to be copied lies there."""
+        for name, machine in self.machines():
+            frame = next(machine.due(_END_OF_TIME_MS), None)
+            if frame is not None and frame.log_offset == log_offset:
+                return name
+        return None
+
+    def _skipped(self, change: CopySkipped) -> State:
+        name = self._next_is(change.log_offset)
+        made: dict[str, Any] = {each: m.copied() for each, m in self.machines() if each == name}
+        return replace(self, **made)
+
+    def is_copying(self, name: CopyName) -> bool:
+        """Whether frames of this name are still to be copied."""
+        return any(machine.is_copying(name) for _, machine in self.machines())
+
+    def holdings(self) -> Iterator[Holding]:
+        """Yield all held frames, by whose they are."""
+        for _, machine in self.machines():
+            yield from machine.holdings()
+
+    @property
+    def floor(self) -> int | None:
+        """The lowest log offset that a machine still needs; None if none needs any."""
+        floors = [machine.floor for _, machine in self.machines()]
+        return min((floor for floor in floors if floor is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,26 +165,15 @@ class Picture:
     def of(
         state: State, ranges: dict[int, tuple[QueueRange, ...]], stored_at_us: int, epoch: int = 0
     ) -> Picture:
-        groups = {
-            group: tuple(GroupOffset(topic, queue, offset) for (topic, queue), offset in table.items())
-            for group, table in state.groups.items()
-        }
+        topics = state.topics
         return Picture(
-            tuple(state.topics.values()), groups, state.next_number, state.data_version, ranges,
-            stored_at_us, SinkPicture.of(state.sinks), epoch,
+            tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
+            ranges, stored_at_us, SinkPicture.of(state.sinks), epoch,
         )  # fmt: skip
 
     def state(self) -> State:
-        return State(
-            {entry.config.name: entry for entry in self.topics},
-            {
-                group: {(each.topic, each.queue): each.offset for each in offsets}
-                for group, offsets in self.groups.items()
-            },
-            self.next_number,
-            self.data_version,
-            self.sinks.table(),
-        )
+        topics = TopicTable.of(self.topics, self.next_number, self.data_version)
+        return State(topics, GroupTable.of(self.groups), self.sinks.table())
 
 
 _CHANGES: Final[msgspec.json.Decoder[Change]] = msgspec.json.Decoder(Change)

@@ -62,7 +62,8 @@ from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.sink_operations import SinkOperations
-from rocketq_broker.store.state import Change, State, TopicEntry
+from rocketq_broker.store.state import Change, State
+from rocketq_broker.store.topic_table import TopicEntry
 from rocketq_broker.store.writer import LogWriter
 
 __all__ = [
@@ -161,10 +162,11 @@ class MessageStore:
             self._log = CommitLog(self._files, self._handles)
             recovery = Recovery(self._files, self._log, self._queues)
             report = recovery.run(clean)
+            replay = recovery.replay
             end = self._log.end
-            epoch = max(recovery.epoch, self._config.epoch)
-            self._ends = LogEnds(recovery.state, recovery.stored_at_us, epoch, end, end, end)
-            tail = Tail(recovery.state, recovery.stored_at_us, epoch)
+            epoch = max(replay.epoch, self._config.epoch)
+            self._ends = LogEnds(replay.state, replay.stored_at_us, epoch, end, end, end)
+            tail = Tail(replay.state, replay.stored_at_us, epoch)
             self._index = KeyIndex(self._files, self._log, self._queues, self._ends)
             self._index.load()
             self._files.open(ABORT, create=True)
@@ -234,7 +236,7 @@ class MessageStore:
     def troubles(self) -> dict[str, str]:
         """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
         found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
-        if (trouble := self._writer.publishing_trouble) is not None:
+        if (trouble := self._writer.copying_trouble) is not None:
             found["publishing"] = trouble.message
         return found
 
@@ -250,10 +252,10 @@ class MessageStore:
 
     @property
     def data_version(self) -> DataVersion:
-        return self._state.data_version
+        return self._state.topics.data_version
 
     def topics(self) -> tuple[TopicConfig, ...]:
-        return tuple(entry.config for entry in self._state.topics.values())
+        return tuple(entry.config for entry in self._state.topics.in_order())
 
     def topic(self, name: str) -> TopicConfig:
         """Return a topic's configuration; raise TopicNotFound."""
@@ -292,7 +294,7 @@ class MessageStore:
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
         """Return a group's progress on this broker; queues without a commit are absent."""
-        table = self._state.groups.get(group, {})
+        table = self._state.groups.offsets(group)
         return GroupOffsets(
             self.broker,
             group,
@@ -382,8 +384,8 @@ class MessageStore:
         queues = [self._queue_statistics(entry.number, queue) for queue in range(entry.config.queues)]
         lags = tuple(
             GroupLag(group, queue, offset, max(0, queues[queue].max - offset))
-            for group, table in sorted(self._state.groups.items())
-            for (name, queue), offset in sorted(table.items())
+            for group in sorted(self._state.groups)
+            for (name, queue), offset in sorted(self._state.groups.offsets(group).items())
             if name == topic and queue < len(queues)
         )
         return TopicStatistics(self.broker, topic, tuple(queues), lags)
@@ -430,7 +432,8 @@ class MessageStore:
         appends at hand passes wake=False and calls `wake_writer` after the last.
         """
         size = sum(each.sent_bytes for each in batches)
-        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, stage), wake)
+        hold = None if stage is None else self.sinks.hold(stage)
+        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, hold), wake)
 
     def wake_writer(self) -> None:
         """Have what was appended with wake=False written."""

@@ -13,9 +13,9 @@ only its senders get an error.
 A written group waits in line until the confirmed end (`ends`) has passed it. The thread does not
 wait with it: it plans the next group from its own tail. `confirm` may be called on any thread.
 
-While decided batches of sinks wait to be published, each group also copies some of
-their frames (`publishing`), and an idle writer goes on with nothing else: the copies
-share the log with the sends that come, and neither waits for more than one group.
+While held frames are due (`machine`), each group also copies some of them to their queues
+(`held_copies`), and an idle writer goes on with nothing else: the copies share the log with the
+sends that come, and neither waits for more than one group.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from rocketq.clock import Clock
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.protocol.model import FlushMode, SendStatus
-from rocketq.sink_errors import StageNotFound
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import Units, units
@@ -41,14 +39,12 @@ from rocketq_broker.store.ends import ConfirmRule, LogEnds, Tail
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.files import FULL_ERRORS
 from rocketq_broker.store.gathering import Gathering
-from rocketq_broker.store.group import AppendBatches, GroupPlan, Operation, PublishBatch, Receipt
-from rocketq_broker.store.publishing import read_copies
+from rocketq_broker.store.group import AppendBatches, ChangeState, GroupPlan, Operation, Receipt
+from rocketq_broker.store.held_copies import read_copies
+from rocketq_broker.store.inbox import RETRY_AFTER_MS, Inbox
+from rocketq_broker.store.machine import CopyName
 from rocketq_broker.store.queues import QueueKey, Queues
-from rocketq_broker.store.sinks import PublicationName
-
-#: What a full queue tells senders to wait; roughly the time to write a group or two.
-RETRY_AFTER_MS: Final = 50
-_OPERATION_BYTES: Final = 256
+from rocketq_broker.store.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +84,18 @@ class LogWriter:
         self._on_change = on_change
         self._on_fault = on_fault
         self._on_commit = on_commit
-        self._inbox: deque[Operation | None] = deque()
-        #: What an idle writer waits on; at most one token is in it.
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-        self._token_sent = False
+        self._inbox = Inbox(config)
+        #: Guards the receipts of plans, which a flush timeout may take, and the failure.
         self._lock = threading.Lock()
-        self._queued_bytes = 0
-        self._stopped_why = ""
-        #: Why appends are refused while everything else goes on, by who says so.
-        self._append_refusals: dict[str, RocketqError] = {}
         self._failure: StoreError | None = None
         #: Written groups in the order of the log, and the lock under which they are confirmed.
         self._unconfirmed: deque[_Written] = deque()
         self._confirming = threading.Lock()
         self._gathering = Gathering()
-        #: Who waits for which batch to be published.
-        self._awaited: dict[PublicationName, list[PublishBatch]] = {}
-        #: Why publishing pauses until `resume_publishing`, if it does.
-        self.publishing_trouble: RocketqError | None = None
+        #: Operations that wait until the held frames of a name have been copied.
+        self._awaiting: dict[CopyName, list[ChangeState]] = {}
+        #: Why copying pauses until `resume_copying`, if it does.
+        self.copying_trouble: RocketqError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
         self.groups = 0
 
@@ -117,39 +107,22 @@ class LogWriter:
     def submit(self, operation: Operation, wake: bool = True) -> None:
         """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now.
 
-        A caller that has more to submit wakes the writer once, after the last, by `wake`: an
-        idle writer that is woken for each competes with its caller and makes groups of one.
+        A caller that has more to submit wakes the writer once, after the last, by `wake`.
         """
-        size = operation.size + _OPERATION_BYTES
-        with self._lock:
-            if self._stopped_why:
-                raise BrokerUnavailable(self._config.broker, self._stopped_why)
-            if self._append_refusals and isinstance(operation, AppendBatches):
-                raise next(iter(self._append_refusals.values()))
-            if self._queued_bytes and self._queued_bytes + size > self._config.queued_bytes_max:
-                raise SystemBusy(f"{self._queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
-            self._queued_bytes += size
-            self._inbox.append(operation)
-        if wake:
-            self.wake()
+        self._inbox.submit(operation, wake)
 
     def wake(self) -> None:
         """Have the writer look at what was submitted."""
-        if not self._token_sent:
-            self._token_sent = True
-            self._tokens.put(None)
+        self._inbox.wake()
 
     def refuse_appends(self, who: str, error: RocketqError | None) -> None:
         """Refuse appends with this error until the same `who` takes it back with None."""
-        with self._lock:
-            self._append_refusals.pop(who, None)
-            if error is not None:
-                self._append_refusals[who] = error
+        self._inbox.refuse_appends(who, error)
 
-    def resume_publishing(self) -> None:
-        """Go on publishing, if a full disk or damage made it pause; called from time to time."""
-        if self.publishing_trouble is not None:
-            self.publishing_trouble = None
+    def resume_copying(self) -> None:
+        """Go on copying held frames, if a full disk or damage made it pause; called from time to time."""
+        if self.copying_trouble is not None:
+            self.copying_trouble = None
             self.wake()
 
     @property
@@ -158,7 +131,7 @@ class LogWriter:
 
     @property
     def queued_bytes(self) -> int:
-        return self._queued_bytes
+        return self._inbox.queued_bytes
 
     def confirm(self) -> None:
         """Move the confirmed end as far as the rule says; show and answer the groups below it."""
@@ -166,6 +139,7 @@ class LogWriter:
             confirmed = self._rule(self._ends)
             while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
                 written = self._unconfirmed.popleft()
+                before = self._ends.state.topics.data_version
                 try:
                     self._show(written)
                 except OSError as error:
@@ -175,17 +149,12 @@ class LogWriter:
                     return
                 self.groups += 1
                 _make_all(self._answers(written.plan))
-                self._announce(written.plan)
+                self._announce(written.plan, written.plan.state.topics.data_version != before)
                 self._on_commit(written.end)
 
     def stop(self) -> None:
         """Commit what has been taken, then end the thread; later operations are refused."""
-        with self._lock:
-            first = not self._stopped_why
-            self._stopped_why = self._stopped_why or "it is shutting down"
-            if first:
-                self._inbox.append(None)
-        self.wake()
+        self._inbox.close("it is shutting down")
         self._thread.join()
 
     def fail(self, error: StoreError) -> None:
@@ -193,11 +162,8 @@ class LogWriter:
         with self._lock:
             first = self._failure is None
             self._failure = error
-            self._stopped_why = f"its log failed ({error.message})"
-            if first:
-                self._inbox.append(None)
+        self._inbox.close(f"its log failed ({error.message})", anew=True)
         if first:
-            self.wake()
             self._on_fault(error)
 
     # --- the writer thread --------------------------------------------------------------
@@ -218,53 +184,37 @@ class LogWriter:
             group: list[Operation] = []
             running = self._take(group)
             if self._failure is not None:
-                self._refuse(group, BrokerUnavailable(self._config.broker, self._stopped_why))
+                self._refuse(group, BrokerUnavailable(self._config.broker, self._inbox.closed_why))
                 continue
-            if not (group or (running and self._has_to_publish)):
+            if not (group or (running and self._has_to_copy)):
                 continue
             self._commit(self._in_time(group))
 
     def _take(self, group: list[Operation]) -> bool:
         """Wait for one operation and take all that came with it; return False at the end.
 
-        Nothing is waited for while there is something to publish.
+        Nothing is waited for while a held frame is due.
         """
         while not self._inbox:
-            if self._has_to_publish:
+            if self._has_to_copy:
                 return True
-            self._tokens.get()
-            # Cleared before the inbox is looked at: whoever submits later sends another token.
-            self._token_sent = False
+            self._inbox.wait()
         self._gather()
-        size = 0
-        operation: Operation | None = None
-        while self._inbox and size < self._config.group_bytes_max:
-            operation = self._inbox.popleft()
-            if operation is None:
-                break
-            group.append(operation)
-            size += operation.size + _OPERATION_BYTES
-        with self._lock:
-            self._queued_bytes -= size
-        return operation is not None
+        return self._inbox.take(group)
 
     def _gather(self) -> None:
         """Let others join a group that is worth waiting for."""
         began = time.perf_counter()
-        while not (self._has_to_publish or self._stopped_why):
+        while not (self._has_to_copy or self._inbox.closed_why):
             wait_s = self._gathering.wait_s(len(self._inbox), time.perf_counter() - began)
-            if wait_s <= 0:
+            if wait_s <= 0 or not self._inbox.wait(wait_s):
                 return
-            try:
-                self._tokens.get(timeout=wait_s)
-            except Empty:
-                return
-            self._token_sent = False
 
     @property
-    def _has_to_publish(self) -> bool:
-        idle = self._failure is not None or self.publishing_trouble is not None
-        return bool(self._tail.state.sinks.publishing) and not idle
+    def _has_to_copy(self) -> bool:
+        if self._failure is not None or self.copying_trouble is not None:
+            return False
+        return self._tail.state.is_due(self._clock.now_us() // 1000)
 
     def _in_time(self, group: list[Operation]) -> list[Operation]:
         """Refuse appends that waited too long: their senders have given up or soon will."""
@@ -277,18 +227,17 @@ class LogWriter:
         return [each for each in group if each not in late]
 
     def _refuse_rest(self) -> None:
-        rest = [operation for operation in self._inbox if operation is not None]
-        self._inbox.clear()
-        error = BrokerUnavailable(self._config.broker, self._stopped_why)
+        rest = self._inbox.empty()
+        error = BrokerUnavailable(self._config.broker, self._inbox.closed_why)
         self._refuse(rest, error)
         self._refuse_unconfirmed(error)
-        self._refuse_awaited(error)
+        self._refuse_awaiting(error)
 
-    def _refuse_awaited(self, error: RocketqError) -> None:
-        """Tell everybody who waits for a batch to be published that it is not now; it will be in time."""
+    def _refuse_awaiting(self, error: RocketqError) -> None:
+        """Tell everybody who waits for held frames to be copied that it is not now; it will be in time."""
         with self._confirming:
-            awaited, self._awaited = self._awaited, {}
-        for operations in awaited.values():
+            awaiting, self._awaiting = self._awaiting, {}
+        for operations in awaiting.values():
             self._refuse(operations, error)
 
     def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
@@ -339,24 +288,21 @@ class LogWriter:
         return True
 
     def _answers(self, plan: GroupPlan) -> list[tuple[Callable[[Any], None], Any]]:
-        """Return what a confirmed group's callers are told, and those whose batch it has published."""
+        """Return what a confirmed group's callers are told, and those whose held frames are all copied."""
+        copied = self._no_longer_awaiting(plan)
         return [
-            *((operation.done, outcome) for operation, outcome in self._published_now(plan)),
+            *((operation.done, _answer(operation, plan.state)) for operation in copied),
             *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
             *plan.answers,
         ]
 
-    def _published_now(self, plan: GroupPlan) -> list[tuple[PublishBatch, RocketqError | None]]:
-        """Take those whose batch is in its queues, or was given up; the others go on waiting."""
-        for operation in plan.awaited:
-            self._awaited.setdefault(operation.name, []).append(operation)
-        found: list[tuple[PublishBatch, RocketqError | None]] = []
-        for name in [each for each in self._awaited if not plan.state.sinks.is_publishing(each)]:
-            given_up = None
-            if not plan.state.sinks.has_published(name):
-                given_up = StageNotFound(*name, self._config.broker, "its sink was deleted meanwhile")
-            found += [(operation, given_up) for operation in self._awaited.pop(name)]
-        return found
+    def _no_longer_awaiting(self, plan: GroupPlan) -> list[ChangeState]:
+        """Take the operations whose held frames are in their queues, or were given up; the others wait on."""
+        for operation in plan.awaiting:
+            assert operation.awaits is not None
+            self._awaiting.setdefault(operation.awaits, []).append(operation)
+        finished = [name for name in self._awaiting if not plan.state.is_copying(name)]
+        return [operation for name in finished for operation in self._awaiting.pop(name)]
 
     def _unanswered(self, plan: GroupPlan) -> list[Receipt]:
         """Take the appends that no flush timeout has answered yet."""
@@ -397,7 +343,7 @@ class LogWriter:
             receipt.operation.done(error)
         for done, value in plan.answers:
             done(value if isinstance(value, RocketqError) else error)
-        self._refuse(plan.awaited, error)
+        self._refuse(plan.awaiting, error)
 
     def _plan(self, group: list[Operation]) -> GroupPlan:
         tail = self._tail
@@ -415,20 +361,23 @@ class LogWriter:
         for operation in group:
             plan.add(operation)
         plan.place_waiting()
-        if self.publishing_trouble is None:
-            self._plan_publishing(plan)
+        if self.copying_trouble is None:
+            self._plan_copies(plan)
         return plan
 
-    def _plan_publishing(self, plan: GroupPlan) -> None:
+    def _plan_copies(self, plan: GroupPlan) -> None:
+        at_ms = plan.stored_at_us // 1000
         try:
-            plan.publish(read_copies(self._log, plan.state.sinks, self._config.publish_bytes_max))
+            copies = read_copies(self._log, plan.state, at_ms, self._config.publish_bytes_max)
         except CorruptFrame as damage:
-            # What was decided is not given up: it stays the next to be published, and people are told.
-            self._pause_publishing(damage)
+            # What is due is not given up: it stays the next to be copied, and people are told.
+            self._pause_copying(damage)
+        else:
+            plan.place_copies(copies)
 
-    def _pause_publishing(self, why: RocketqError) -> None:
-        self.publishing_trouble = why
-        self._refuse_awaited(why)
+    def _pause_copying(self, why: RocketqError) -> None:
+        self.copying_trouble = why
+        self._refuse_awaiting(why)
 
     def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
         """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
@@ -440,8 +389,8 @@ class LogWriter:
         if error.errno in FULL_ERRORS:
             full = StoreFull(self._config.broker, 100)
             self._refuse_plan(plan, full)
-            if self._tail.state.sinks.publishing:
-                self._pause_publishing(full)
+            if self._has_to_copy:
+                self._pause_copying(full)
             return
         self._fail_plan(plan, LogFailed("be written", str(error)))
 
@@ -472,11 +421,18 @@ class LogWriter:
             for number in plan.deleted:
                 self._queues.drop_topic(number)
 
-    def _announce(self, plan: GroupPlan) -> None:
+    def _announce(self, plan: GroupPlan, changed: bool) -> None:
         if plan.frames:
             self._on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
-        if plan.topics_changed:
+        if changed:
             self._on_change()
+
+
+def _answer(operation: ChangeState, state: State) -> Any:
+    try:
+        return operation.answer(state)
+    except RocketqError as error:
+        return error
 
 
 def _make_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
