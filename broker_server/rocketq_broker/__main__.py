@@ -20,7 +20,7 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
-from rocketq_broker.config import DEFAULT_PORT, BrokerConfig, default_scan_processes
+from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from rocketq_broker.heap import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -78,10 +78,6 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
     ):
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
-    made.add_argument(
-        "--scan-processes", type=int, default=default_scan_processes(),
-        help="processes that take a share of long scans through a filter; 0: none",
-    )  # fmt: skip
 
 
 def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
@@ -121,7 +117,6 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         topics_max=arguments.topics_max,
         queues_max=arguments.queues_max,
         open_files_max=arguments.open_files_max,
-        scan_processes=arguments.scan_processes,
         queued_bytes_max=arguments.queued_bytes_max,
         queue_wait_ms_max=arguments.queue_wait_ms_max,
         flush_timeout_ms=arguments.flush_timeout_ms,

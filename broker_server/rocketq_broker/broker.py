@@ -38,7 +38,6 @@ from rocketq_broker.send import SendProcessor
 from rocketq_broker.settler import Settler
 from rocketq_broker.settling import SettlingBatches
 from rocketq_broker.store.errors import StoreError
-from rocketq_broker.store.scanners import Scanners
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.waiting import HeldCalls
 
@@ -88,10 +87,8 @@ class Broker:
         self.draining = False
         self._drain_changes = 0
         self._registrar: Registrar | None = None
-        self._scanners = Scanners(config.data_dir, config.scan_processes)
         self.store = MessageStore(
             config.store_config(),
-            beside=self._scanners if config.scan_processes else None,
             clock=self.clock,
             on_arrival=self._arrived,
             on_change=self._changed,
@@ -168,10 +165,7 @@ class Broker:
         if self._registrar is not None:
             await loop.run_in_executor(self.executor, self._registrar.stop)
             await loop.run_in_executor(self.executor, self.settler.stop)
-        try:
-            await loop.run_in_executor(self.executor, self.store.close)
-        finally:
-            await loop.run_in_executor(self.executor, self._scanners.close)
+        await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         if self.phase is not Phase.FAILED:
             self.phase = Phase.STOPPED

@@ -9,7 +9,6 @@ broken into.
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,12 +25,6 @@ MIB: Final = 1024 * KIB
 
 #: RocketMQ's broker port.
 DEFAULT_PORT: Final = 10911
-
-
-def default_scan_processes() -> int:
-    """Return 1, or 0 where there is only one processor: it would have nothing but turns to gain."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(1, cores - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +65,6 @@ class BrokerConfig:
     queues_max: int = 50_000
     #: Files of the store that may be open at once, however many queues there are.
     open_files_max: int = 512
-    #: Processes that take a share of long scans through a filter (`store.scanners`); 0: none.
-    scan_processes: int = field(default_factory=default_scan_processes)
     #: Sends wait at most this long for the log, in bytes and in time, before SYSTEM_BUSY.
     queued_bytes_max: int = 256 * MIB
     queue_wait_ms_max: int = 2_000
@@ -110,7 +101,6 @@ class BrokerConfig:
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
         _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
-        _check_range("scan_processes", self.scan_processes, 0, 64)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
         _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
         _check_range("sink_settle_ms", self.sink_settle_ms, 0, 30_000)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -23,28 +23,11 @@ from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, v
 from rocketq.protocol.model import TimeBoundary
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue
-from rocketq_broker.store.errors import CorruptQueue
 
 #: Units read at a time while frames are looked up.
 RUN_UNITS: Final = 128
 #: Of a frame's header: size, queue, queue offset, log offset, count and topic length.
 _IDENTITY: Final = struct.Struct("<I16xIQQ8xI4xH")
-
-
-class Log(Protocol):
-    """What reading frames needs of the log."""
-
-    def read(self, at: int, size: int) -> bytes: ...
-
-    def segment_of(self, at: int) -> int: ...
-
-
-class NamedQueue(Protocol):
-    """What reading frames needs of a queue: its number, and how to say that it leads astray."""
-
-    id: int
-
-    def corrupt(self, offset: int, why: str) -> CorruptQueue: ...
 
 
 class Place(NamedTuple):
@@ -98,7 +81,7 @@ def read(log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place
     return chunks
 
 
-def read_frames(log: Log, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
+def read_frames(log: CommitLog, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
     """Read frames in order, neighbours at once; yield the bytes of each, fewer if the segment ends before."""
     for run in _runs(log, frames):
         first = run[0].log_offset
@@ -108,7 +91,7 @@ def read_frames(log: Log, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
             yield data.slice(min(at, data.size), max(0, min(each.size, data.size - at)))
 
 
-def _runs(log: Log, frames: Sequence[Place]) -> list[list[Place]]:
+def _runs(log: CommitLog, frames: Sequence[Place]) -> list[list[Place]]:
     """Part frames where one is not the next one's neighbour within a segment."""
     runs: list[list[Place]] = []
     end = segment = -1
@@ -146,7 +129,7 @@ def _check_identity(
         within += size
 
 
-def refuse(log: Log, queue: NamedQueue, place: Place) -> NoReturn:
+def refuse(log: CommitLog, queue: ConsumeQueue, place: Place) -> NoReturn:
     """Raise CorruptFrame if the log is damaged at a place, else CorruptQueue: the unit leads astray."""
     header = verify(pa.py_buffer(log.read(place.log_offset, place.size))).header
     found = f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"

@@ -44,7 +44,6 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.decisions import TopicLimits
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
-from rocketq_broker.store.filtered import Beside, select
 from rocketq_broker.store.group import (
     AppendBatches,
     AppendOutcome,
@@ -54,12 +53,12 @@ from rocketq_broker.store.group import (
 )
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
-from rocketq_broker.store.jobs import MessageFilter
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
+from rocketq_broker.store.selection import MessageFilter, select
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State, TopicEntry
 from rocketq_broker.store.writer import LogWriter, Published
@@ -130,16 +129,13 @@ class MessageStore:
         on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
-        beside: Beside | None = None,
     ) -> None:
-        """`beside` are those who take shares of long scans."""
         self._config = config
         self._files = files or OSFiles(config.directory)
         self._clock = clock or SystemClock()
         self._on_arrival = on_arrival or (lambda arrived: None)
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
-        self._beside = beside
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
         self._queues = Queues(self._files, self._handles, config.queue_file_units)
@@ -348,9 +344,7 @@ class MessageStore:
             return PullResult(PullStatus.NO_NEW_MSG, offset, low, end, config.incarnation, [])
         if chosen is not None:
             stop = end if until is None else max(offset, min(end, until))
-            selected = select(
-                self._log, found, topic, offset, stop, chosen, max_bytes, max_messages, self._beside
-            )
+            selected = select(self._log, found, topic, offset, stop, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
         frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)
