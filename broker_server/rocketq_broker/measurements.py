@@ -249,6 +249,11 @@ class BrokerCollector(Collector):
             ("rocketq_open_files", "Open files of the store.", store.open_files),
         ):
             yield GaugeMetricFamily(name, text, value)
+        yield CounterMetricFamily(
+            "rocketq_consume_queue_blocks_rebuilt",
+            "Blocks of damaged ConsumeQueue units that were built again from the log.",
+            store.rebuilt_blocks,
+        )
         yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.groups)
 
 

@@ -138,8 +138,18 @@ class CommitLog:
             raise SegmentGone(at, self.begin) from None
 
     def header(self, at: int) -> FrameHeader:
-        """Decode the frame header at `at`; raise CorruptFrame."""
-        return peek(self.read(at, HEADER_BYTES))
+        """Decode the frame header at `at`; raise CorruptFrame with that log offset."""
+        try:
+            return peek(self.read(at, HEADER_BYTES))
+        except CorruptFrame as error:
+            raise CorruptFrame(at, error.facts["why"]) from None
+
+    def frame(self, at: int, size: int) -> Frame:
+        """Read and check the frame of `size` bytes at `at`; raise CorruptFrame with that log offset."""
+        try:
+            return verify(pa.py_buffer(self.read(at, size)))
+        except CorruptFrame as error:
+            raise CorruptFrame(at, error.facts["why"]) from None
 
     def frames(self, begin: int, end: int | None = None) -> Iterator[Frame]:
         """Yield the frames in [begin, end), verified; raise CorruptFrame at the first that is damaged."""
@@ -176,7 +186,7 @@ class CommitLog:
         at = begin
         while at < end:
             header = self.header(at)
-            frame = verify(pa.py_buffer(self.read(at, header.size))) if header.has_keys else None
+            frame = self.frame(at, header.size) if header.has_keys else None
             yield header, frame
             at += header.size
 

@@ -1,4 +1,4 @@
-"""Looking behind damage: which frame is the next sound one, and what it testifies.
+"""Looking at damage: which messages it takes, which frame behind it is sound, and what that one testifies.
 
 A frame is only believed if its header, its checksum and its own log offset hold,
 so bytes of a message that look like a frame never pass for one.
@@ -6,14 +6,16 @@ so bytes of a message that look like a frame never pass for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
+from rocketq.protocol.damage import MessageRange, damaged_in_log
 from rocketq.protocol.frame import HEADER_BYTES, MAGIC, FrameHeader, verify
 from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.consume_queue import ConsumeQueue
 
 _WINDOW_BYTES: Final = 8 << 20
 _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
@@ -21,6 +23,21 @@ _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
 _MAGIC_AT: Final = 4
 #: And where its own log offset does.
 _LOG_OFFSET_AT: Final = 32
+
+
+def located(
+    log: CommitLog, broker: str, topic: str, queues: Sequence[ConsumeQueue], damage: CorruptFrame
+) -> CorruptFrame:
+    """Return the error of the frame at log offset `damage.offset`, which a reader of `topic` met.
+
+    It names the frame's place, and the messages of the topic's `queues` that it has. The frame is not
+    read: its own header may be what is damaged. Raises CorruptQueue.
+    """
+    at = damage.offset
+    ranges = [MessageRange(queue.id, queue.first_at(at), queue.first_at(at + 1)) for queue in queues]
+    held = next((each for each in ranges if each.first < each.end), None)
+    segment = log.path(log.segment_of(at))
+    return damaged_in_log(damage, broker=broker, topic=topic, segment=segment, log_offset=at, held=held)
 
 
 def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:

@@ -45,7 +45,7 @@ class CorruptLog(StoreError):
         super().__init__(
             f"The log is damaged at offset {log_offset}, in segment {segment}: {why}. "
             f"This is not a torn tail: {evidence}.",
-            hint="Restore the segment from a replica or a backup; nothing was changed or dropped.",
+            hint="Restore the segment from a copy, or salvage the log: docs/salvage.md. Nothing was changed.",
             facts={"segment": segment, "log_offset": log_offset, "why": why, "evidence": evidence},
         )
 
@@ -58,7 +58,7 @@ class MissingSegment(StoreError):
     def __init__(self, expected: int, found: str) -> None:
         super().__init__(
             f"The log has a hole: a segment should begin at offset {expected}, the next file is {found}.",
-            hint="Put the missing file back from a replica or a backup; nothing was changed.",
+            hint="Put the missing file back, or salvage the log (docs/salvage.md); nothing was changed.",
             facts={"expected": expected, "found": found},
         )
 
@@ -77,7 +77,11 @@ class CorruptQueue(StoreError):
 
     code = "CORRUPT_QUEUE"
 
-    def __init__(self, directory: str, offset: int, why: str) -> None:
+    def __init__(self, directory: str, offset: int, why: str, block_first: int = 0) -> None:
+        self.directory = directory
+        self.offset = offset
+        #: The first offset of the damaged block of units.
+        self.block_first = block_first
         super().__init__(
             f"{directory} does not lead to the message at queue offset {offset}: {why}.",
             hint="Stop the broker, remove its folder consumequeue, start it: queues are built from the log.",

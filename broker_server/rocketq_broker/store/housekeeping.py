@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from posixpath import dirname
 from typing import Final
@@ -26,6 +27,7 @@ from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, St
 from rocketq_broker.store.files import FULL_ERRORS, Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.key_index import KeyIndex
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
 from rocketq_broker.store.state import Picture, TopicEntry
@@ -59,6 +61,7 @@ class Housekeeping:
         published: Published,
         writer: LogWriter,
         index: KeyIndex,
+        repair: QueueRepair,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -69,6 +72,7 @@ class Housekeeping:
         self._published = published
         self._writer = writer
         self._index = index
+        self._repair = repair
         self._clock = clock
         self.snapshot_position = 0
         self._snapshot_lock = threading.Lock()
@@ -164,6 +168,7 @@ class Housekeeping:
                     return
                 ranges = self._queues.ranges(published.state)
                 picture = Picture.of(published.state, ranges, published.stored_at_us)
+                tails = self._queues.tails()
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
             try:
@@ -175,7 +180,7 @@ class Housekeeping:
                 raise
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
-                snapshots.write(self._files, snapshots.Snapshot(position, picture))
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
                 self.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
@@ -250,7 +255,7 @@ class Housekeeping:
         for queue in self._queues.all():
             # Of a queue that is deleted at this moment there is nothing to retain.
             with suppress(FileNotFoundError):
-                queue.raise_min(queue.first_at(begin))
+                queue.raise_min(self._repair.read(partial(queue.first_at, begin)))
         self.take_snapshot(even_if_current=True)
         self._log.remove_oldest(count)
         self._index.forget_below(begin)
@@ -265,11 +270,12 @@ class Housekeeping:
             try:
                 if config.retention_ms is not None:
                     oldest_us = now_us - config.retention_ms * 1000
-                    low = reader.offset_at(
-                        self._log, queue, queue.min, queue.end, oldest_us, TimeBoundary.LOWER
+                    look = partial(
+                        reader.offset_at, self._log, queue, low, queue.end, oldest_us, TimeBoundary.LOWER
                     )
+                    low = self._repair.read(look)
                 if config.retention_bytes is not None:
-                    low = max(low, queue.first_within(config.retention_bytes))
+                    low = max(low, self._repair.read(partial(queue.first_within, config.retention_bytes)))
             except (SegmentGone, FileNotFoundError):
                 # The queue's first offset has just moved up, or its topic went; the next round sees it.
                 continue

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.protocol.frame import Frame, verify
+from rocketq.protocol.frame import Frame
 from rocketq.protocol.hashing import PRIME_1, PRIME_2, hash_column, hash_value
 from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.slices import FrameSlice
@@ -231,7 +231,7 @@ class KeyIndex:
             header = self._log.header(log_offset)
             if not query.begin_us <= header.stored_at_us <= query.end_us:
                 return None
-            frame = verify(pa.py_buffer(self._log.read(log_offset, header.size)))
+            frame = self._log.frame(log_offset, header.size)
         except SegmentGone:
             return None
         entry = self._published.state.topics.get(query.topic)

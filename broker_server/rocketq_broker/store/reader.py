@@ -5,9 +5,9 @@ lies, and each frame's header how far it reaches. Many small frames are found by
 reading units in runs; large ones by hopping from header to header, so their
 thousands of equal units are never read. Neighbouring frames are read at once.
 
-Units have no checksum, and a frame's own only says that it is some frame. So
-what they led to is held against what was asked for, topic, queue and offset,
-before it is answered; bodies are left to the client, who verifies them anyway.
+Units are read under their checksums (`consume_queue`). What they lead to is compared with
+what was asked for, topic, queue and offset, all the same before it is answered: a frame's
+own checksum only says that it is some frame. Bodies are left to the client, who verifies them anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, verify
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader
 from rocketq.protocol.model import TimeBoundary
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.consume_queue import ConsumeQueue
@@ -36,6 +37,26 @@ class Place(NamedTuple):
     log_offset: int
     size: int
     offset: int
+
+
+def whole_frames(
+    log: CommitLog, queue: ConsumeQueue, topic: str, offset: int, end: int, max_bytes: int,
+    max_messages: int | None,
+) -> tuple[list[bytes], int]:  # fmt: skip
+    """Return the frames that hold [offset, ...) and the queue offset after the last; `offset` < `end`.
+
+    The frames before a damaged one are answered; the next pull begins at the damaged one. Raises
+    CorruptQueue, or CorruptFrame if the first frame is damaged.
+    """
+    try:
+        frames, following = locate(log, queue, offset, end, max_bytes, max_messages)
+        return read(log, queue, topic, frames), following
+    except CorruptFrame as damage:
+        damaged_from = queue.first_at(damage.offset)
+        if damaged_from <= offset:
+            raise
+    frames, following = locate(log, queue, offset, damaged_from, max_bytes, max_messages)
+    return read(log, queue, topic, frames), following
 
 
 def locate(
@@ -131,7 +152,7 @@ def _check_identity(
 
 def refuse(log: CommitLog, queue: ConsumeQueue, place: Place) -> NoReturn:
     """Raise CorruptFrame if the log is damaged at a place, else CorruptQueue: the unit leads astray."""
-    header = verify(pa.py_buffer(log.read(place.log_offset, place.size))).header
+    header = log.frame(place.log_offset, place.size).header
     found = f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
     raise queue.corrupt(place.offset, f"at {place.log_offset} lies a frame of {found}")
 

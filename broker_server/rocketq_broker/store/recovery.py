@@ -17,7 +17,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -33,6 +35,7 @@ from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.damage import witness_against
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.files import Files
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import QueueKey, Queues, keyed
 from rocketq_broker.store.sink_changes import BatchPublished
 from rocketq_broker.store.sinks import PublicationName, StagedFrame
@@ -105,9 +108,10 @@ class Recovery:
             self.notes.append(f"cut a torn tail of {torn} bytes at log offset {end}")
             self.log.truncate(end)
         self._write_pending()
+        repair = QueueRepair(self.log, self.queues, lambda: self.state, threading.Lock())
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
-            queue.raise_min(queue.first_at(self.log.begin))
+            queue.raise_min(repair.read(partial(queue.first_at, self.log.begin)))
         if not clean:
             self.log.write_again(begin)
         self.log.sync()
@@ -135,10 +139,13 @@ class Recovery:
         self._vouched = snapshot.position
         if (
             snapshot.position < self.log.begin
+            or snapshot.tails is None
             or not snapshots.vouches_for_queues(self.files)
             or not self.queues.hold_files_for(snapshot.picture.ranges)
         ):
-            self.notes.append("ConsumeQueue files were missing or short; they were rebuilt from the log.")
+            self.notes.append(
+                "ConsumeQueue files or their checksums were missing or short; they were rebuilt from the log."
+            )
             return None
         return snapshot
 
@@ -146,10 +153,10 @@ class Recovery:
         if snapshot is not None:
             self.state = snapshot.picture.state()
             self.stored_at_us = snapshot.picture.stored_at_us
-            self.queues.reset(snapshot.picture.ranges)
+            self.queues.reset(snapshot.picture.ranges, snapshot.tails or {})
             return snapshot.position
         self._needs_picture = True
-        self.queues.reset({})
+        self.queues.reset({}, {})
         return self.log.begin
 
     # --- replay ---------------------------------------------------------------------
@@ -283,8 +290,8 @@ class Recovery:
     def _write_pending(self) -> None:
         for key, runs in self._pending.items():
             queue = self.queues.make(key)
-            made = np.concatenate(runs)
-            queue.write(queue.end - made.size, made)
+            queue.write(np.concatenate(runs))
+            queue.advance(queue.end)
         self._pending.clear()
         self._pending_units = 0
 

@@ -87,8 +87,15 @@ def select(
     stop = min(end, offset + SCAN_MESSAGES_MAX)
     wanted = end - offset if max_messages is None else max_messages
     scan = _Scan(log, queue, topic, chosen, max_bytes, wanted)
-    reached = _run(scan, log, pieces(log, queue, offset, stop, chosen.hashes), stop)
-    scan.finish()
+    try:
+        reached = _run(scan, log, pieces(log, queue, offset, stop, chosen.hashes), stop)
+        scan.finish()
+    except CorruptFrame:
+        # What was found before the damage is answered; the next scan begins behind it and meets the damage.
+        scan.finish()
+        if not scan.chunks:
+            raise
+        reached = scan.next_offset
     return Selected(scan.chunks, scan.next_offset if scan.found >= wanted else reached)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import (
     BrokerUnavailable,
+    CorruptFrame,
     NoPermission,
     OffsetOutOfRange,
     QueueNotFound,
@@ -41,8 +42,9 @@ from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.damage import located
 from rocketq_broker.store.decisions import TopicLimits
-from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
+from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
 from rocketq_broker.store.group import (
     AppendBatches,
@@ -55,6 +57,7 @@ from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.retention import DiskUsage, Verdict
@@ -115,6 +118,8 @@ class StoreStatistics:
     topics: int
     queues: int
     open_files: int
+    #: Blocks of damaged ConsumeQueue units that were built again from the log.
+    rebuilt_blocks: int
 
 
 class MessageStore:
@@ -157,6 +162,7 @@ class MessageStore:
             self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
             self._index = KeyIndex(self._files, self._log, self._queues, self._published)
             self._index.load()
+            self._repair = QueueRepair(self._log, self._queues, lambda: self._state, self._published.lock)
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
         except OSError as error:
@@ -171,7 +177,7 @@ class MessageStore:
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._published,
-            self._writer, self._index, self._clock,
+            self._writer, self._index, self._repair, self._clock,
         )  # fmt: skip
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, self._published, self._submit)
@@ -272,7 +278,8 @@ class MessageStore:
                 return 0
             return reader.offset_at(self._log, queue, queue.min, queue.end, at_us, boundary)
 
-        offsets = [self._steady(topic, queue, partial(offset_at, queue)) for queue in range(config.queues)]
+        looks = [partial(self._repair.read, partial(offset_at, queue)) for queue in range(config.queues)]
+        offsets = [self._steady(topic, queue, look) for queue, look in enumerate(looks)]
         return TimeOffsets(topic, self.broker, config.incarnation, at_us, tuple(offsets))
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
@@ -302,16 +309,22 @@ class MessageStore:
         max_messages: int | None = None,
         chosen: MessageFilter | None = None,
         end: int | None = None,
+        may_rebuild: bool = True,
     ) -> PullResult:
         """Return the frames that hold messages from `offset` on, at least one frame if there is any.
 
         With a filter, filtered frames of the messages it chooses, after a bounded scan that also stops
         before `end`: NO_MATCHED_MSG if there was none, with the offset to go on at. Raises TopicNotFound,
         QueueNotFound, NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
+
+        ConsumeQueue units that are damaged are rebuilt from the log first, which can take long. A caller that
+        cannot wait passes may_rebuild=False and gets CorruptQueue instead.
         """
-        return self._steady(
-            topic, queue, lambda: self._pull(topic, queue, offset, max_bytes, max_messages, chosen, end)
-        )
+
+        def look() -> PullResult:
+            return self._pull(topic, queue, offset, max_bytes, max_messages, chosen, end)
+
+        return self._steady(topic, queue, partial(self._repair.read, look) if may_rebuild else look)
 
     def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
         """Read from the files; if they went meanwhile with a topic or by retention, look again."""
@@ -321,6 +334,8 @@ class MessageStore:
             low = None if found is None else found.min
             try:
                 return read()
+            except CorruptFrame as damage:
+                raise self.located(topic, damage) from damage
             except (SegmentGone, FileNotFoundError) as error:
                 if found is not None and self._entry(topic).number == entry.number and found.min == low:
                     # Nothing has moved, so the file should be there.
@@ -347,8 +362,9 @@ class MessageStore:
             selected = select(self._log, found, topic, offset, stop, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
-        frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)
-        chunks = reader.read(self._log, found, topic, frames)
+        chunks, next_offset = reader.whole_frames(
+            self._log, found, topic, offset, end, max_bytes, max_messages
+        )
         status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
         return PullResult(status, next_offset, low, end, config.incarnation, chunks)
 
@@ -357,7 +373,20 @@ class MessageStore:
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
         lag = max(0, self._published.position - self._index.position)
-        return FoundMessages(tuple(self._index.find(query)), lag)
+        try:
+            found = self._repair.read(partial(self._index.find, query))
+        except CorruptFrame as damage:
+            raise self.located(query.topic, damage) from damage
+        return FoundMessages(tuple(found), lag)
+
+    def located(self, topic: str, damage: CorruptFrame) -> CorruptFrame:
+        """Return the error of the frame at log offset `damage.offset`, which a reader of `topic` met."""
+        queues = self._queues.of_topic(self._entry(topic).number)
+        try:
+            return self._repair.read(partial(located, self._log, self.broker, topic, queues, damage))
+        except (CorruptFrame, CorruptQueue):
+            # The units that lead to the frame are damaged as well.
+            return located(self._log, self.broker, topic, (), damage)
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
         """Return a topic at run time, with the lag of every group; reads two headers a queue."""
@@ -379,10 +408,8 @@ class MessageStore:
         if low == end:
             return QueueStatistics(queue_id, low, end, None, None)
         try:
-            first, last = (
-                self._log.header(int(queue.read(offset, 1)["log_offset"][0])).stored_at_us
-                for offset in (low, end - 1)
-            )
+            found = [self._repair.read(partial(queue.read, offset, 1)) for offset in (low, end - 1)]
+            first, last = (self._log.header(int(unit["log_offset"][0])).stored_at_us for unit in found)
         except SegmentGone:
             # Retention has moved the first offset meanwhile.
             return self._queue_statistics(number, queue_id)
@@ -393,7 +420,7 @@ class MessageStore:
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
             self._index.position,
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
-            len(self._handles),
+            len(self._handles), self._queues.rebuilt_blocks,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------

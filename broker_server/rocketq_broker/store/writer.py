@@ -409,21 +409,19 @@ class LogWriter:
     def _write_units(self, plan: GroupPlan) -> None:
         """Write a group's ConsumeQueue units, behind the queues' ends, where nobody reads yet."""
         by_queue: dict[QueueKey, list[Units]] = {}
-        firsts: dict[QueueKey, int] = {}
         for frame in plan.frames:
-            firsts.setdefault(frame.key, frame.first)
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
         # The set of files to sync, to which this adds, is the snapshot's as well.
         with self._published.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
-                self._queues.make(key).write(firsts[key], made)
+                self._queues.make(key).write(made)
 
     def _publish(self, plan: GroupPlan, durable: int) -> None:
         published = self._published
         with published.lock:
             for key, end in plan.ends.items():
-                self._queues.make(key).end = end
+                self._queues.make(key).advance(end)
             published.state = plan.state
             published.stored_at_us = plan.stored_at_us
             published.position = self._log.end
