@@ -18,6 +18,7 @@ from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.planning import QueueRange
 from rocketq.broker_api import BrokerApi, Pulled, replica_of
+from rocketq.diagnosis import diagnosed
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,
@@ -67,8 +68,7 @@ class RangePulls:
             except CorruptFrame as error:
                 corrupt += 1
                 if corrupt == CORRUPT_MAX:
-                    error.facts["queue"] = str(self._range.queue)
-                    raise
+                    raise self._diagnosed(position, error) from error
                 log.warning("Pulling %s from %d once more: %s", self._range.queue, position, error.message)
                 continue
             if self._options.filter.wants_all and position < min(end, pulled.next_offset):
@@ -117,6 +117,9 @@ class RangePulls:
             self._connection.routes.invalidate(queue.topic)
             self._broker = self._moved(self._broker)
             raise
+
+    def _diagnosed(self, position: int, error: CorruptFrame) -> CorruptFrame:
+        return error if self._broker is None else diagnosed(self._broker, self._range.queue, position, error)
 
     def _moved(self, known: BrokerApi) -> BrokerApi:
         queue = self._range.queue

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, RemoteError
+from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
 from rocketq.protocol import calls
 from rocketq.protocol.calls import (
     AlterTopicRequest,
@@ -67,18 +67,24 @@ class Pulled:
         return open_frames(self.body, self.offset, end)
 
     def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
-        """Open frames until they inflate to more than that, at least one; return them and where to go on.
+        """Open frames until they inflate to more than that or one is damaged; return them and where to go on.
 
-        A stored batch may be compressed a thousandfold, so `max_bytes` of a pull bounds
-        what crosses the wire but not what its frames inflate to.
+        There is at least one; raises CorruptFrame if the first one is damaged. A stored batch may be
+        compressed a thousandfold, so `max_bytes` of a pull bounds what crosses the wire but not what its
+        frames inflate to.
         """
         found: list[FrameSlice] = []
         inflated = 0
-        for piece in iter_frames(self.body, self.offset):
-            inflated += piece.batch.nbytes
-            if found and inflated > inflated_bytes_max:
-                return found, piece.offset
-            found.append(piece)
+        try:
+            for piece in iter_frames(self.body, self.offset):
+                inflated += piece.batch.nbytes
+                if found and inflated > inflated_bytes_max:
+                    return found, piece.offset
+                found.append(piece)
+        except CorruptFrame:
+            if not found:
+                raise
+            return found, found[-1].next_offset
         return found, self.next_offset
 
 

@@ -465,7 +465,7 @@ class CorruptFrame(RocketqError):
         self.offset = offset
         super().__init__(
             f"Corrupt frame at byte {offset}: {why}.",
-            hint="Ask again; if it repeats, restart the broker: it verifies its log when it starts.",
+            hint="Ask again; if it repeats, the log is damaged: docs/salvage.md says what to do.",
             facts={"offset": offset, "why": why},
         )
 

@@ -80,6 +80,8 @@ class SmallBroker:
         parts = asked.path.split("/")
         if parts[2] == "groups":
             return self._group(asked)
+        if parts[2] == "messages":
+            return self._scripted("message", lambda: Answer(body=b"{}"))
         if asked.method == "POST":
             return self._scripted("send", lambda: self._send(asked))
         if parts[-1] == "offsets":

@@ -52,6 +52,8 @@ DURABLE_LAG_MAX: Final = 0xFFFF_FFFF
 
 _HEADER: Final = struct.Struct("<IIIIBBHIQQqIIHHI")
 _CRC_START: Final = 12
+#: Where a header has the frame's own log offset.
+_LOG_OFFSET_AT: Final = 32
 #: Offsets are 63 bits everywhere else: in Arrow, in Spark and in JSON documents.
 _OFFSET_MAX: Final = 2**63 - 1
 _PADDING: Final = tuple(bytes(n) for n in range(8))
@@ -187,6 +189,11 @@ def _header(data: bytes | memoryview | pa.Buffer, at: int) -> tuple[FrameHeader,
         bool(flags & HAS_KEYS), bool(flags & PUBLISHED),
     )  # fmt: skip
     return header, crc
+
+
+def claimed_log_offset(data: bytes | pa.Buffer) -> int:
+    """Return the log offset that the header at the begin of `data` claims, whatever else of it holds."""
+    return int.from_bytes(bytes(memoryview(data)[_LOG_OFFSET_AT : _LOG_OFFSET_AT + 8]), "little")
 
 
 def verify(data: pa.Buffer, at: int = 0) -> Frame:
