@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.model import Message, PullStatus, TimeBoundary
 from rocketq.protocol.slices import open_frames
 from rocketq_broker.filters.expressions import parse_filter
@@ -371,3 +372,20 @@ def test_queues_of_a_version_without_checksums_are_rebuilt_once() -> None:
         store.close()
     assert [each.replayed_from for each in reports] == [0, position]
     assert "rebuilt from the log" in "".join(reports[0].notes)
+
+
+def test_a_damaged_header_in_a_salvaged_log_is_not_taken_for_a_lost_message() -> None:
+    disk = Disk.of(filled(True))
+    path = disk.paths("commitlog")[0]
+    with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
+        [victim, spared] = [driver.store.pull("t", 0, at, max_bytes=1).chunks[0] for at in (5, 2)]
+    log = disk.bytes_of(path)
+    damage(disk, path, flip, log.index(victim) + HEADER_BYTES)
+    salvage(CrashingFiles(disk), SETTINGS["queue_file_units"], 8)
+    with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
+        # The queue id of the frame of messages 2 to 4, and then their units.
+        damage(disk, path, flip, log.index(spared) + 20)
+        damage(disk, disk.paths("consumequeue/0/0")[0], zero_rest, 2 * UNIT_BYTES)
+        for chosen in (None, parse_filter("rare", None)):
+            with pytest.raises((CorruptFrame, CorruptQueue)):
+                driver.store.pull("t", 0, 2, max_bytes=100_000, chosen=chosen)

@@ -152,29 +152,31 @@ class CommitLog:
             raise CorruptFrame(at, error.facts["why"]) from None
 
     def frames(self, begin: int, end: int | None = None) -> Iterator[Frame]:
-        """Yield the frames in [begin, end), verified; raise CorruptFrame at the first that is damaged."""
+        """Yield the verified frames in [begin, end); raise CorruptFrame, with its log offset, at damage."""
         for start in self.starts:
             stop = start + self.size_of(start)
             stop = stop if end is None else min(stop, end)
             at = max(begin, start)
             while at < stop:
                 data = pa.py_buffer(self.read(at, min(_WINDOW_BYTES, stop - at)))
-                size = peek(data).size
-                if size > data.size:
-                    data = pa.py_buffer(self.read(at, size))
-                within = 0
-                while within < data.size:
-                    cut_off = at + data.size < stop
-                    if cut_off and data.size - within < HEADER_BYTES:
-                        break
-                    header = peek(data, within)
-                    if cut_off and header.size > data.size - within:
-                        break
-                    frame = verify(data, within)
-                    if header.log_offset != at + within:
-                        raise CorruptFrame(at + within, f"it belongs to log offset {header.log_offset}")
-                    yield frame
-                    within += header.size
+                try:
+                    if (size := peek(data).size) > data.size:
+                        data = pa.py_buffer(self.read(at, size))
+                    within = 0
+                    while within < data.size:
+                        cut_off = at + data.size < stop
+                        if cut_off and data.size - within < HEADER_BYTES:
+                            break
+                        header = peek(data, within)
+                        if cut_off and header.size > data.size - within:
+                            break
+                        frame = verify(data, within)
+                        if header.log_offset != at + within:
+                            raise CorruptFrame(within, f"it belongs to log offset {header.log_offset}")
+                        yield frame
+                        within += header.size
+                except CorruptFrame as error:
+                    raise CorruptFrame(at + error.offset, error.facts["why"]) from None
                 at += within
 
     def keyed_frames(self, begin: int, end: int) -> Iterator[tuple[FrameHeader, Frame | None]]:

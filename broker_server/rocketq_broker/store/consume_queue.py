@@ -184,7 +184,10 @@ class ConsumeQueue:
                 raise
             raise self.corrupt(first, "its file is missing") from None
         sound = begin
-        for part, crc in zip(self._by_blocks(begin, data), crcs, strict=False):
+        block_bytes = BLOCK_UNITS * UNIT_BYTES
+        # `data` begins with a block, and only its last one can be shorter than the others.
+        for at, crc in zip(range(0, len(data), block_bytes), crcs, strict=False):
+            part = data[at : at + block_bytes]
             if google_crc32c.value(part) != crc:
                 break
             sound += len(part) // UNIT_BYTES

@@ -148,7 +148,7 @@ class _Block:
     def _fill(self, low: int, high: int) -> None:
         """Find the frames of the units [low, high) by following the log from the frame before them."""
         anchor = int(self.made["log_offset"][low - 1]) if low > self._gone else self._anchor()
-        at = self._log.begin if anchor is None else anchor
+        begin = at = self._log.begin if anchor is None else anchor
         stop = int(self.made["log_offset"][high]) if high < self.made.size else self._log.end
         lost_at: int | None = None
         while at < stop:
@@ -165,6 +165,10 @@ class _Block:
                 return
             at += header.size
         self._mark_lost(low, high, lost_at)
+        if not self._fits():
+            # What was passed over was told by headers alone, one of which may be damaged: read all of it.
+            for _ in self._log.frames(begin, stop):
+                pass
 
     def _mark_lost(self, low: int, high: int, lost_at: int | None) -> None:
         """Give the units that the log does not have to a lost frame; raise CorruptQueue without one."""

@@ -278,8 +278,10 @@ class MessageStore:
                 return 0
             return reader.offset_at(self._log, queue, queue.min, queue.end, at_us, boundary)
 
-        looks = [partial(self._repair.read, partial(offset_at, queue)) for queue in range(config.queues)]
-        offsets = [self._steady(topic, queue, look) for queue, look in enumerate(looks)]
+        offsets = [
+            self._steady(topic, queue, partial(self._repair.read, partial(offset_at, queue)))
+            for queue in range(config.queues)
+        ]
         return TimeOffsets(topic, self.broker, config.incarnation, at_us, tuple(offsets))
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
@@ -320,10 +322,7 @@ class MessageStore:
         ConsumeQueue units that are damaged are rebuilt from the log first, which can take long. A caller that
         cannot wait passes may_rebuild=False and gets CorruptQueue instead.
         """
-
-        def look() -> PullResult:
-            return self._pull(topic, queue, offset, max_bytes, max_messages, chosen, end)
-
+        look = partial(self._pull, topic, queue, offset, max_bytes, max_messages, chosen, end)
         return self._steady(topic, queue, partial(self._repair.read, look) if may_rebuild else look)
 
     def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
