@@ -23,10 +23,8 @@ from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader
 from rocketq.protocol.model import TimeBoundary
 from rocketq_broker.store.commit_log import CommitLog
-from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq_broker.store.consume_queue import BLOCK_UNITS, ConsumeQueue
 
-#: Units read at a time while frames are looked up.
-RUN_UNITS: Final = 128
 #: Of a frame's header: size, queue, queue offset, log offset, count and topic length.
 _IDENTITY: Final = struct.Struct("<I16xIQQ8xI4xH")
 
@@ -71,7 +69,8 @@ def locate(
     total = 0
     at = offset
     while at < limit:
-        units = queue.read(at, min(RUN_UNITS, end - at))
+        # A block is read whole in any case.
+        units = queue.read(at, min(BLOCK_UNITS - at % BLOCK_UNITS, end - at))
         places = units["log_offset"]
         firsts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist()]
         for index, first in enumerate(firsts):
