@@ -57,4 +57,6 @@ def _statistics(broker: Broker) -> BrokerStatistics:
         open_files=store.open_files,
         disk_total_bytes=disk.total,
         disk_free_bytes=disk.free,
+        index_holes=store.index_holes,
+        index_hole_bytes=store.index_hole_bytes,
     )

@@ -96,6 +96,7 @@ class Broker:
             on_arrival=self._arrived,
             on_change=self._changed,
             on_fault=self._faulted,
+            on_damage=self._damaged,
         )
 
     async def start(self, address: str) -> None:
@@ -229,6 +230,9 @@ class Broker:
     def _faulted(self, error: StoreError) -> None:
         log.critical("log_failed", broker=self.config.name, why=str(error), facts=error.facts)
         self.completions.post(self._fail, error)
+
+    def _damaged(self, error: StoreError) -> None:
+        log.error("damage_found", broker=self.config.name, code=error.code, why=str(error), facts=error.facts)
 
     def _fail(self, error: StoreError) -> None:
         self.phase = Phase.FAILED

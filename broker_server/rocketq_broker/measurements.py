@@ -244,6 +244,8 @@ class BrokerCollector(Collector):
                 "Bytes of log not yet in the key index.",
                 max(0, store.log_end - store.index_position),
             ),
+            ("rocketq_index_holes", "Parts of the log that the key index cannot read.", store.index_holes),
+            ("rocketq_index_hole_bytes", "Bytes of log in these parts.", store.index_hole_bytes),
             ("rocketq_topics", "Topics of this broker.", store.topics),
             ("rocketq_queues", "Queues that ever had a message.", store.queues),
             ("rocketq_open_files", "Open files of the store.", store.open_files),

@@ -205,11 +205,7 @@ class Housekeeping:
     def put_index_in_file(self) -> None:
         """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
         with _full_disk_is_no_fault():
-            try:
-                self._index.catch_up()
-            except CorruptFrame as damage:
-                # Over a log that rots, a broker must still be able to stop in good order.
-                self.troubles["rocketq-index"] = damage
+            self._index.catch_up()
             self._index.write_file()
 
     # --- retention --------------------------------------------------------------------

@@ -37,10 +37,10 @@ from rocketq.protocol.calls import (
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
 from rocketq.protocol.sinks import StageName
-from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.consume_queue import ConsumeQueue
 from rocketq_broker.store.decisions import TopicLimits
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
@@ -59,6 +59,7 @@ from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.results import FoundMessages, StoreStatistics, uncovered_range
 from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State, TopicEntry
@@ -94,30 +95,6 @@ class PullResult:
     chunks: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessages:
-    """What a query by key found, each message a slice of one; `lag_bytes` of log were not yet indexed."""
-
-    slices: tuple[FrameSlice, ...]
-    lag_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """Where the log stands (log offsets), what waits (bytes) and what is held."""
-
-    log_begin: int
-    log_end: int
-    durable_end: int
-    snapshot_position: int
-    index_position: int
-    queued_bytes: int
-    groups: int
-    topics: int
-    queues: int
-    open_files: int
-
-
 class MessageStore:
     """One broker's store in one directory; `start` before use, `close` in the end."""
 
@@ -130,15 +107,17 @@ class MessageStore:
         on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
+        on_damage: Callable[[StoreError], None] | None = None,
         beside: Beside | None = None,
     ) -> None:
-        """`beside` are those who take shares of long scans."""
+        """`beside` are those who take shares of long scans. `on_damage` is told once of each damage."""
         self._config = config
         self._files = files or OSFiles(config.directory)
         self._clock = clock or SystemClock()
         self._on_arrival = on_arrival or (lambda arrived: None)
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
+        self._on_damage = on_damage or (lambda error: None)
         self._beside = beside
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
@@ -159,7 +138,7 @@ class MessageStore:
             recovery = Recovery(self._files, self._log, self._queues)
             report = recovery.run(clean)
             self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
-            self._index = KeyIndex(self._files, self._log, self._queues, self._published)
+            self._index = KeyIndex(self._files, self._log, self._queues, self._published, self._on_damage)
             self._index.load()
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
@@ -223,6 +202,11 @@ class MessageStore:
     def troubles(self) -> dict[str, str]:
         """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
         found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        if holes := self._index.holes():
+            ranges = ", ".join(f"{each.begin} to {each.end}" for each in holes[:10])
+            found["index"] = (
+                f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
+            )
         if (trouble := self._writer.publishing_trouble) is not None:
             found["publishing"] = trouble.message
         return found
@@ -363,7 +347,15 @@ class MessageStore:
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
         lag = max(0, self._published.position - self._index.position)
-        return FoundMessages(tuple(self._index.find(query)), lag)
+        found = self._index.find(query)
+        queues = self._queues_of(query.topic)
+        return FoundMessages(found.slices, lag, tuple(uncovered_range(hole, queues) for hole in found.holes))
+
+    def _queues_of(self, topic: str) -> list[tuple[int, ConsumeQueue]]:
+        """Return the queues of a topic that ever had a message, by number."""
+        entry = self._entry(topic)
+        queues = ((number, self._queues.get((entry.number, number))) for number in range(entry.queues))
+        return [(number, queue) for number, queue in queues if queue is not None]
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
         """Return a topic at run time, with the lag of every group; reads two headers a queue."""
@@ -395,9 +387,10 @@ class MessageStore:
         return QueueStatistics(queue_id, low, end, first, last)
 
     def statistics(self) -> StoreStatistics:
+        holes = self._index.holes()
         return StoreStatistics(
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
-            self._index.position,
+            self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
             len(self._handles),
         )  # fmt: skip
