@@ -20,6 +20,7 @@ from rocketq.errors import CorruptFrame, StoreFull
 from rocketq.protocol.model import FlushMode, TimeBoundary
 from rocketq_broker.store import reader, retention
 from rocketq_broker.store import snapshot as snapshots
+from rocketq_broker.store.clock_watch import ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
@@ -60,6 +61,7 @@ class Housekeeping:
         writer: LogWriter,
         index: KeyIndex,
         clock: Clock,
+        watch: ClockWatch,
     ) -> None:
         self._config = config
         self._files = files
@@ -70,6 +72,7 @@ class Housekeeping:
         self._writer = writer
         self._index = index
         self._clock = clock
+        self._watch = watch
         self.snapshot_position = 0
         self._snapshot_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -212,7 +215,7 @@ class Housekeeping:
 
     def retain(self) -> Verdict:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
-        now_us = self._clock.now_us()
+        now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._published.state.sinks.floor
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
@@ -251,7 +254,7 @@ class Housekeeping:
         self._log.remove_oldest(count)
         self._index.forget_below(begin)
 
-    def _retain_topic(self, entry: TopicEntry, now_us: int) -> None:
+    def _retain_topic(self, entry: TopicEntry, now_us: int | None) -> None:
         config = entry.config
         for queue_id in range(entry.queues):
             queue = self._queues.get((entry.number, queue_id))
@@ -259,7 +262,7 @@ class Housekeeping:
                 continue
             low = queue.min
             try:
-                if config.retention_ms is not None:
+                if config.retention_ms is not None and now_us is not None:
                     oldest_us = now_us - config.retention_ms * 1000
                     low = reader.offset_at(
                         self._log, queue, queue.min, queue.end, oldest_us, TimeBoundary.LOWER

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rocketq.protocol.calls import QueueSpan, UncoveredRange
 from rocketq.protocol.slices import FrameSlice
+from rocketq_broker.store.clock_record import ClockRecord
 from rocketq_broker.store.consume_queue import ConsumeQueue
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.index_file import EARLIEST_US, LATEST_US, Hole
@@ -40,6 +41,7 @@ class StoreStatistics:
     topics: int
     queues: int
     open_files: int
+    clock: ClockRecord
 
 
 def uncovered_range(hole: Hole, queues: Iterable[tuple[int, ConsumeQueue]]) -> UncoveredRange:

@@ -38,6 +38,7 @@ from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary,
 from rocketq.protocol.route import DataVersion
 from rocketq.protocol.sinks import StageName
 from rocketq_broker.store import decisions, reader
+from rocketq_broker.store.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.consume_queue import ConsumeQueue
@@ -108,6 +109,7 @@ class MessageStore:
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
         on_damage: Callable[[StoreError], None] | None = None,
+        on_clock: Callable[[ClockNotice], None] | None = None,
         beside: Beside | None = None,
     ) -> None:
         """`beside` are those who take shares of long scans. `on_damage` is told once of each damage."""
@@ -118,6 +120,7 @@ class MessageStore:
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
         self._on_damage = on_damage or (lambda error: None)
+        self._on_clock = on_clock or (lambda notice: None)
         self._beside = beside
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
@@ -140,6 +143,9 @@ class MessageStore:
             self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
             self._index = KeyIndex(self._files, self._log, self._queues, self._published, self._on_damage)
             self._index.load()
+            newest_us = recovery.stored_at_us
+            #: Whether the wall clock is believed, and who to ask.
+            self.clock_watch = ClockWatch(self._files, self._clock, newest_us, self._on_clock)
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
         except OSError as error:
@@ -154,7 +160,7 @@ class MessageStore:
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._published,
-            self._writer, self._index, self._clock,
+            self._writer, self._index, self._clock, self.clock_watch,
         )  # fmt: skip
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, self._published, self._submit)
@@ -171,6 +177,7 @@ class MessageStore:
                 self.flush()
                 self.take_snapshot()
                 self._housekeeping.put_index_in_file()
+                self.clock_watch.close()
                 self._files.remove(ABORT)
                 self._files.sync_directory("")
         finally:
@@ -392,7 +399,7 @@ class MessageStore:
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
             self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
-            len(self._handles),
+            len(self._handles), self.clock_watch.record,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import rich_click as click
 
 from rocketq.child import ServerNotStarted
+from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
 from rocketq.errors import InvalidConfiguration
 
@@ -163,7 +164,10 @@ def run_nameserver(arguments: tuple[str, ...]) -> None:
 
 @click.group()
 def broker() -> None:
-    """Run a broker."""
+    """Run a broker, or look after one."""
+
+
+broker.add_command(clock)
 
 
 @broker.command("run", context_settings=PASS_ON)

@@ -236,6 +236,11 @@ class BrokerStatistics:
     #: Parts of the log that cannot be read, as far as the key index met them.
     index_holes: Int64 = 0
     index_hole_bytes: Int64 = 0
+    #: Why nothing is deleted by age: "step" (the wall clock stepped forward by `clock_ahead_us`), "off" (time
+    #: passed that nobody saw; it counts from `believe_at_us` on), or "" while messages are deleted by age.
+    clock_doubt: str = ""
+    clock_ahead_us: Int64 = 0
+    believe_at_us: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +248,13 @@ class DrainRequest:
     """Take a broker's writes away (True), or give them back; reads go on either way."""
 
     draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """Agree that it is `at_us` now, so that a broker believes its clock again and deletes by age."""
+
+    at_us: Int64
 
 
 @dataclass(frozen=True, slots=True)
