@@ -17,9 +17,9 @@ from pathlib import Path
 import structlog
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
-from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig, default_scan_processes
 from rocketq_broker.heap import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.retention import RetentionPolicy
@@ -135,6 +135,14 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
+    try:
+        check_servers_run_here()
+    except InvalidConfiguration as error:
+        print(f"rocketq_broker: {error}", file=sys.stderr)
+        return 2
+    # Only now: it needs a POSIX system.
+    from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
+
     configure_logging()
     keep_freed_memory()
     leave_out_pandas()

@@ -16,6 +16,7 @@ from rocketq.child import ServerNotStarted
 from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
     from rocketq.local import LocalCluster
@@ -130,6 +131,7 @@ def _need_free(port: int, option: str) -> None:
 
 
 def _need_servers() -> None:
+    check_servers_run_here()
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise InvalidConfiguration(
             "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
