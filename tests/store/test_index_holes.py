@@ -117,7 +117,7 @@ def test_a_hole_is_reported_once_with_facts_and_counted() -> None:
         assert str(frame.log_offset) in driver.store.troubles()["index"]
 
 
-def test_the_answer_says_when_the_hidden_messages_were_stored_and_which_they_are() -> None:
+def test_the_answer_says_when_hidden_messages_were_stored_and_which() -> None:
     rotting = Rotting()
     with rotting.opened() as driver:
         rotting.fill(driver)
@@ -170,7 +170,7 @@ def test_a_log_that_was_restored_is_indexed_where_the_hole_was() -> None:
         assert (bodies(found), found.uncovered) == (others(), ())
 
 
-def test_a_frame_that_rots_after_it_was_indexed_is_told_by_the_search_that_meets_it() -> None:
+def test_a_frame_that_rots_after_it_was_indexed_is_told_by_the_search() -> None:
     rotting = Rotting()
     with rotting.opened() as driver:
         rotting.fill(driver)

@@ -226,8 +226,12 @@ class KeyIndex:
     def _is_readable(self, hole: Hole) -> bool:
         if hole.begin < self._log.begin:
             return False
-        header = sound_header(self._log, hole.begin)
-        return header is not None and header.kind != FrameKind.LOST
+        try:
+            if self._log.header(hole.begin).kind == FrameKind.LOST:
+                return False
+        except CorruptFrame:
+            return False
+        return sound_header(self._log, hole.begin) is not None
 
     def forget_below(self, log_begin: int) -> None:
         """Remove the files whose stretch of the log is gone."""
@@ -266,6 +270,9 @@ class KeyIndex:
                     hole = self._met_damage(log_offset, str(damage.facts["why"]))
                     holes[hole.begin] = hole
                     continue
+                if piece is None and reader.is_older_than(query.begin_us):
+                    # Store times never decrease along the log, and these entries lead back along it.
+                    break
                 if piece is not None:
                     found.append(piece)
                     if len(found) >= query.limit:
@@ -359,6 +366,10 @@ class _LastFrame:
                 raise CorruptFrame(log_offset, _LOST)
             self._frame = frame
         return self._frame
+
+    def is_older_than(self, at_us: int) -> bool:
+        """Whether the frame that was read last was stored before that time."""
+        return self._frame is not None and self._frame.header.stored_at_us < at_us
 
 
 def _ascending(holes: dict[int, Hole]) -> tuple[Hole, ...]:
