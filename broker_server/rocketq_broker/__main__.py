@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
@@ -130,6 +131,13 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
+    try:
+        check_servers_run_here()
+    except InvalidConfiguration as error:
+        print(f"rocketq_broker: {error}", file=sys.stderr)
+        return 2
+    # Only now: it needs a POSIX system.
+
     configure_logging()
     keep_freed_memory()
     leave_out_pandas()

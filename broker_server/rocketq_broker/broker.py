@@ -37,6 +37,7 @@ from rocketq_broker.registrar import Registrar
 from rocketq_broker.send import SendProcessor
 from rocketq_broker.settler import Settler
 from rocketq_broker.settling import SettlingBatches
+from rocketq_broker.store.clock_watch import ClockNotice
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.waiting import HeldCalls
@@ -93,6 +94,8 @@ class Broker:
             on_arrival=self._arrived,
             on_change=self._changed,
             on_fault=self._faulted,
+            on_damage=self._damaged,
+            on_clock=self._clock_noticed,
         )
 
     async def start(self, address: str) -> None:
@@ -223,6 +226,13 @@ class Broker:
     def _faulted(self, error: StoreError) -> None:
         log.critical("log_failed", broker=self.config.name, why=str(error), facts=error.facts)
         self.completions.post(self._fail, error)
+
+    def _damaged(self, error: StoreError) -> None:
+        log.error("damage_found", broker=self.config.name, code=error.code, why=str(error), facts=error.facts)
+
+    def _clock_noticed(self, notice: ClockNotice) -> None:
+        write = {"error": log.error, "warning": log.warning, "info": log.info}[notice.level]
+        write(notice.event, broker=self.config.name, why=notice.message, facts=notice.facts)
 
     def _fail(self, error: StoreError) -> None:
         self.phase = Phase.FAILED

@@ -3,7 +3,8 @@
     ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N
 
 The index is built behind the log writer; `lag_bytes` says how much of the log it had
-not yet seen, so "not found" can be told from "not yet".
+not yet seen, so "not found" can be told from "not yet". `uncovered` are the parts of the log that
+cannot be read and may hold messages of the topic with this key, so "not found" can be told from "not known".
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class FindProcessor:
         for piece in found.slices:
             place = MessageQueue(query.topic, self._config.name, piece.header.queue)
             messages += forms.messages(forms.Decoded((piece,), piece.next_offset), place)
-        return msgspec.json.encode({"messages": messages, "lag_bytes": found.lag_bytes})
+        return msgspec.json.encode(
+            {"messages": messages, "lag_bytes": found.lag_bytes, "uncovered": found.uncovered}
+        )
 
 
 def _key(given: Mapping[str, str]) -> bytes:

@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.model import QueueOffsets
 from rocketq_broker.admission import BodySizes
+from rocketq_broker.store.clock_record import Doubt
 from rocketq_broker.store.store import MessageStore, StoreStatistics
 
 GROUPS_MAX: Final = 10_000
@@ -243,6 +244,18 @@ class BrokerCollector(Collector):
                 "rocketq_index_lag_bytes",
                 "Bytes of log not yet in the key index.",
                 max(0, store.log_end - store.index_position),
+            ),
+            ("rocketq_index_holes", "Parts of the log that the key index cannot read.", store.index_holes),
+            ("rocketq_index_hole_bytes", "Bytes of log in these parts.", store.index_hole_bytes),
+            (
+                "rocketq_clock_doubted",
+                "1 while the wall clock is not believed and nothing is deleted by age.",
+                int(store.clock.doubt is not Doubt.NONE),
+            ),
+            (
+                "rocketq_clock_ahead_seconds",
+                "By how much the wall clock has stepped ahead of the machine's own count of time.",
+                store.clock.ahead_us / 1_000_000,
             ),
             ("rocketq_topics", "Topics of this broker.", store.topics),
             ("rocketq_queues", "Queues that ever had a message.", store.queues),

@@ -55,6 +55,8 @@ ASK_TIMEOUT_MS: Final = 2_000
 REFUSED_RETRY_MS: Final = 30_000
 #: Stages that are asked about at the same time; the others are a little later.
 CHECKS_MAX: Final = 64
+#: Longer than any stage can have been open.
+NEVER_MS: Final = 1 << 62
 _POOL_THREADS: Final = 8
 
 log = structlog.get_logger("rocketq.broker.settler")
@@ -172,7 +174,9 @@ class Settler:
             ]
             self._under_way.update(each.lane for each in publications)
             asked = {**self._asked_ms, **dict.fromkeys(self._asking, wall_ms)}
-            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, config.stage_ttl_ms)
+            # A stage is as old as the wall clock says: none is given up while that is not believed.
+            ttl_ms = NEVER_MS if self._store.clock_watch.is_doubted() else config.stage_ttl_ms
+            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, ttl_ms)
             stages = list(islice(quiet, CHECKS_MAX - len(self._asking)))
             self._asking.update(each.stage.number for each in stages)
         for each in publications:

@@ -15,7 +15,9 @@ from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
 from rocketq.protocol import calls
 from rocketq.protocol.calls import (
     AlterTopicRequest,
+    BrokerStatistics,
     BrokerVersion,
+    ClockRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffsets,
@@ -218,6 +220,15 @@ class BrokerApi:
 
     def delete_topic(self, name: str) -> None:
         self._call("DELETE", path_of("topics", name))
+
+    def statistics(self) -> BrokerStatistics:
+        """Return the broker at run time: its log, what waits, what it holds, what it thinks of its clock."""
+        return self._decoded(self._call("GET", path_of("statistics")), BrokerStatistics)
+
+    def agree_clock(self, at_us: int) -> BrokerStatistics:
+        """Agree that it is `at_us` (µs) now. Raises Conflict if the broker's clock shows another time."""
+        request = ClockRequest(at_us)
+        return self._decoded(self._call_json("PUT", path_of("clock"), request), BrokerStatistics)
 
     def version(self) -> BrokerVersion:
         return self._decoded(self._call("GET", "/version"), BrokerVersion)

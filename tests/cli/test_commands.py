@@ -85,6 +85,17 @@ def test_every_command_explains_itself_with_examples(path: list[str]) -> None:
     assert f"rocketq {' '.join(path)}" in done.out.split("Examples:", 1)[1]
 
 
+def test_the_clocks_of_brokers_can_be_looked_at_and_agreed_to(rocketq: Shell, cluster: LocalCluster) -> None:
+    name = next(iter(cluster.brokers))
+    shown = rocketq("broker", "clock", "-o", "jsonl")
+    assert {row["broker"] for row in shown.lines} == set(cluster.brokers)
+    assert [row["doubt"] for row in shown.lines] == [""] * len(cluster.brokers)
+    agreed = rocketq("broker", "clock", name, "--agree", "-o", "jsonl")
+    assert (agreed.code, [row["broker"] for row in agreed.lines]) == (0, [name])
+    assert rocketq("broker", "clock", "--agree").code == 2
+    assert rocketq("broker", "clock", "nobody").code == 3
+
+
 def test_a_sink_can_be_listed_described_reset_and_deleted(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:

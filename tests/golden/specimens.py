@@ -77,6 +77,10 @@ FRAMES: Final[dict[str, dict[str, Any]]] = {
         "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 2, "queue_offset": 5, "count": 3,
         "log_offset": 256, "stored_at_us": 8, "durable_end": 64, "has_keys": True, "published": True,
     },
+    "messages-unfinished": {
+        "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 0, "queue_offset": 6, "count": 3,
+        "log_offset": 512, "stored_at_us": 10, "durable_end": 64, "has_keys": True, "unfinished": True,
+    },
     "filtered": {
         "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
         "log_offset": 0, "stored_at_us": 9, "durable_end": 0,

@@ -41,7 +41,7 @@ def test_a_golden_frame_is_made_again_byte_for_byte(name: str) -> None:
     assert specimens.frame(name, frame.body.to_pybytes()) == data
 
 
-@pytest.mark.parametrize("name", ["messages", "messages-zstd", "messages-published"])
+@pytest.mark.parametrize("name", ["messages", "messages-zstd", "messages-published", "messages-unfinished"])
 def test_the_messages_in_a_golden_frame_are_those_it_was_made_of(name: str) -> None:
     [frame] = scan((FILES / f"{name}.frame").read_bytes())
     assert open_batch(frame) == specimens.batch()

@@ -20,7 +20,7 @@ from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.store import MessageStore
 from tests.testbed.crashing_files import CrashingFiles
 from tests.testbed.disk import Disk
-from tests.testbed.driver import Driver, config, opened
+from tests.testbed.driver import ANSWER_S, Driver, config, opened
 from tests.testbed.workload import end_life
 
 SMALL: dict[str, Any] = {"segment_bytes": 6000, "queue_file_units": 7}
@@ -201,16 +201,18 @@ def test_housekeeping_that_meets_rot_goes_on_and_says_so() -> None:
         CrashingFiles(rotten.disk).remove(path)
     rotten.flip(rotten.disk.paths("commitlog")[1], 8 * 6)
     settings = config(**SMALL, retention_interval_ms=1, index_interval_ms=1)
-    with opened(settings, CrashingFiles(rotten.disk)) as driver:
-        met = threading.Event()
-        rotten.disk.watch = lambda kind, path: None
-        for _ in range(100_000):
-            if "rocketq-index" in driver.store.troubles():
-                met.set()
-                break
-            driver.send("orders", 0, [b"and on it goes"])
-        assert met.is_set()
-        assert "magic" in driver.store.troubles()["rocketq-index"]
+    told: list[StoreError] = []
+    met = threading.Event()
+
+    def note(error: StoreError) -> None:
+        told.append(error)
+        met.set()
+
+    with opened(settings, CrashingFiles(rotten.disk), on_damage=note) as driver:
+        assert met.wait(ANSWER_S)
+        driver.send("orders", 0, [b"and on it goes"])
+        assert "cannot be read" in driver.store.troubles()["index"]
+        assert "magic" in str(told[0])
 
 
 @pytest.mark.parametrize("place", [0, 1 << 40, (1 << 64) - 1])

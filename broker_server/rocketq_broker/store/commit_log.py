@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, peek, verify
+from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, FrameKind, peek, verify
 from rocketq_broker.store.errors import LogFailed, MissingSegment, SegmentGone
 from rocketq_broker.store.files import File, Files
 from rocketq_broker.store.handles import Handles
@@ -112,7 +112,11 @@ class CommitLog:
         return f"{DIRECTORY}/{segment_name(start)}"
 
     def size_of(self, start: int) -> int:
-        return self._handles.get(self.path(start)).size()
+        """Return the size of a segment in bytes; raise SegmentGone if retention has just removed it."""
+        try:
+            return self._handles.get(self.path(start)).size()
+        except FileNotFoundError:
+            raise SegmentGone(start, self.begin) from None
 
     def segment_of(self, at: int) -> int:
         """Return the first offset of the segment that holds log offset `at`."""
@@ -180,15 +184,18 @@ class CommitLog:
                 at += within
 
     def keyed_frames(self, begin: int, end: int) -> Iterator[tuple[FrameHeader, Frame | None]]:
-        """Yield every header in [begin, end), and the verified frame where a message has a key.
+        """Yield every header in [begin, end), and the verified frame where a message has a key or it is lost.
 
         Of all other frames only the header is read, so that following a log without keys
-        costs next to nothing.
+        costs next to nothing. Raises CorruptFrame at the first frame that cannot be read.
         """
         at = begin
         while at < end:
             header = self.header(at)
-            frame = self.frame(at, header.size) if header.has_keys else None
+            if header.log_offset != at:
+                raise CorruptFrame(at, f"it belongs to log offset {header.log_offset}")
+            is_read = header.has_keys or header.kind == FrameKind.LOST
+            frame = self.frame(at, header.size) if is_read else None
             yield header, frame
             at += header.size
 

@@ -42,8 +42,8 @@ def located(
 
 def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
     """Yield the headers of sound frames behind log offset `at`, wherever they begin, in order."""
-    starts = [start for start in log.starts if start + log.size_of(start) > at]
-    for start in starts:
+    first = log.segment_of(at)
+    for start in [each for each in log.starts if each >= first]:
         place, stop = max(start, at + 8), start + log.size_of(start)
         for candidate in _candidates(log, place, stop):
             if candidate < place:
@@ -58,6 +58,12 @@ def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
 def witness_against(log: CommitLog, at: int) -> FrameHeader | None:
     """Return a sound frame behind `at` that says all up to beyond `at` was on disk, if there is one."""
     return next((header for header in sound_frames_behind(log, at) if header.durable_end > at), None)
+
+
+def next_sound_frame(log: CommitLog, at: int, end: int) -> FrameHeader | None:
+    """Return the first sound frame behind `at` that ends by log offset `end`, if there is one."""
+    header = next(sound_frames_behind(log, at), None)
+    return header if header is not None and header.log_offset + header.size <= end else None
 
 
 def sound_header(log: CommitLog, at: int) -> FrameHeader | None:

@@ -4,6 +4,7 @@ StoreError
 ├── StoreLocked         another process holds the directory
 ├── CorruptLog          good data has rotted; nothing was dropped
 ├── MissingSegment      the log has a hole where a file should be
+├── UnreadableLog       the key index passed over a part of the log that cannot be read
 ├── CorruptSnapshot     the snapshot is damaged (recovery goes on without it)
 ├── CorruptQueue        a ConsumeQueue does not lead to its messages; it can be built anew
 ├── CorruptIndex        an index file is damaged; it is built anew
@@ -60,6 +61,20 @@ class MissingSegment(StoreError):
             f"The log has a hole: a segment should begin at offset {expected}, the next file is {found}.",
             hint="Put the missing file back, or salvage the log (docs/salvage.md); nothing was changed.",
             facts={"expected": expected, "found": found},
+        )
+
+
+class UnreadableLog(StoreError):
+    """The indexer or a search met frames that cannot be read; both go on with what follows."""
+
+    code = "UNREADABLE_LOG"
+
+    def __init__(self, log_begin: int, log_end: int, why: str) -> None:
+        super().__init__(
+            f"The log cannot be read from offset {log_begin} to {log_end}: {why}. "
+            "The key index does not cover this range, and each search that concerns it says so.",
+            hint="Put the segment back from a copy, or run rocketq_broker.salvage (docs/operations.md).",
+            facts={"log_begin": log_begin, "log_end": log_end, "why": why},
         )
 
 

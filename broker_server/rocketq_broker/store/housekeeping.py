@@ -21,6 +21,7 @@ from rocketq.errors import CorruptFrame, StoreFull
 from rocketq.protocol.model import FlushMode, TimeBoundary
 from rocketq_broker.store import reader, retention
 from rocketq_broker.store import snapshot as snapshots
+from rocketq_broker.store.clock_watch import ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
@@ -63,6 +64,7 @@ class Housekeeping:
         index: KeyIndex,
         repair: QueueRepair,
         clock: Clock,
+        watch: ClockWatch,
     ) -> None:
         self._config = config
         self._files = files
@@ -74,6 +76,7 @@ class Housekeeping:
         self._index = index
         self._repair = repair
         self._clock = clock
+        self._watch = watch
         self.snapshot_position = 0
         self._snapshot_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -210,18 +213,14 @@ class Housekeeping:
     def put_index_in_file(self) -> None:
         """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
         with _full_disk_is_no_fault():
-            try:
-                self._index.catch_up()
-            except CorruptFrame as damage:
-                # Over a log that rots, a broker must still be able to stop in good order.
-                self.troubles["rocketq-index"] = damage
+            self._index.catch_up()
             self._index.write_file()
 
     # --- retention --------------------------------------------------------------------
 
     def retain(self) -> Verdict:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
-        now_us = self._clock.now_us()
+        now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._published.state.sinks.floor
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
@@ -260,7 +259,7 @@ class Housekeeping:
         self._log.remove_oldest(count)
         self._index.forget_below(begin)
 
-    def _retain_topic(self, entry: TopicEntry, now_us: int) -> None:
+    def _retain_topic(self, entry: TopicEntry, now_us: int | None) -> None:
         config = entry.config
         for queue_id in range(entry.queues):
             queue = self._queues.get((entry.number, queue_id))
@@ -268,7 +267,7 @@ class Housekeeping:
                 continue
             low = queue.min
             try:
-                if config.retention_ms is not None:
+                if config.retention_ms is not None and now_us is not None:
                     oldest_us = now_us - config.retention_ms * 1000
                     look = partial(
                         reader.offset_at, self._log, queue, low, queue.end, oldest_us, TimeBoundary.LOWER

@@ -11,7 +11,10 @@
    frame's durable end does), good data has rotted: CorruptLog, and nothing is
    changed. Otherwise it is the torn tail of a write that was never
    acknowledged as flushed, and the log is cut there.
-5. After an unclean stop, what no snapshot vouches for is written again, and the
+5. An append may take several frames, all but the last marked unfinished. If the sound
+   frames end with one that is marked so, the crash came in the middle of that append: all its
+   frames are cut off. It was never acknowledged, because an answer follows the whole group.
+6. After an unclean stop, what no snapshot vouches for is written again, and the
    log is synced before anything of it is served.
 """
 
@@ -84,6 +87,8 @@ class Recovery:
     _pending_units: int = 0
     _frames: int = 0
     _messages: int = 0
+    #: Sound frames at the end of the log whose append has no end there.
+    _unfinished: int = 0
     #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
     _lost_at: int | None = None
     #: The queue offsets [first, end) that a lost frame took.
@@ -105,7 +110,10 @@ class Recovery:
         end = self._replay(begin)
         torn = self.log.end - end
         if torn:
-            self.notes.append(f"cut a torn tail of {torn} bytes at log offset {end}")
+            note = f"cut a torn tail of {torn} bytes at log offset {end}"
+            if self._unfinished:
+                note += f"; it held {self._unfinished} sound frame(s) of an append that was not finished"
+            self.notes.append(note)
             self.log.truncate(end)
         self._write_pending()
         repair = QueueRepair(self.log, self.queues, lambda: self.state, threading.Lock())
@@ -162,15 +170,22 @@ class Recovery:
     # --- replay ---------------------------------------------------------------------
 
     def _replay(self, begin: int) -> int:
-        """Fold all sound frames from `begin` on; return where they end."""
-        at = begin
+        """Fold all sound frames from `begin` on, each append whole; return where they end."""
+        at = end = begin
+        append: list[Frame] = []
         try:
             for frame in self.log.frames(begin):
-                self._fold(frame)
+                append.append(frame)
                 at += frame.header.size
+                if not frame.header.unfinished:
+                    for each in append:
+                        self._fold(each)
+                    append.clear()
+                    end = at
         except CorruptFrame as damage:
             self._refuse_rot(at, damage)
-        return at
+        self._unfinished = len(append)
+        return end
 
     def _fold(self, frame: Frame) -> None:
         header = frame.header

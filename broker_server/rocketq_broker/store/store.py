@@ -38,8 +38,8 @@ from rocketq.protocol.calls import (
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
 from rocketq.protocol.sinks import StageName
-from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
+from rocketq_broker.store.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.damage import located
@@ -60,6 +60,7 @@ from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.results import FoundMessages, StoreStatistics, uncovered_range
 from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.selection import MessageFilter, select
 from rocketq_broker.store.sink_operations import SinkOperations
@@ -96,32 +97,6 @@ class PullResult:
     chunks: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessages:
-    """What a query by key found, each message a slice of one; `lag_bytes` of log were not yet indexed."""
-
-    slices: tuple[FrameSlice, ...]
-    lag_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """Where the log stands (log offsets), what waits (bytes) and what is held."""
-
-    log_begin: int
-    log_end: int
-    durable_end: int
-    snapshot_position: int
-    index_position: int
-    queued_bytes: int
-    groups: int
-    topics: int
-    queues: int
-    open_files: int
-    #: Blocks of damaged ConsumeQueue units that were built again from the log.
-    rebuilt_blocks: int
-
-
 class MessageStore:
     """One broker's store in one directory; `start` before use, `close` in the end."""
 
@@ -134,13 +109,18 @@ class MessageStore:
         on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
+        on_damage: Callable[[StoreError], None] | None = None,
+        on_clock: Callable[[ClockNotice], None] | None = None,
     ) -> None:
+        """`on_damage` is told once of each damage, `on_clock` of each step of the wall clock."""
         self._config = config
         self._files = files or OSFiles(config.directory)
         self._clock = clock or SystemClock()
         self._on_arrival = on_arrival or (lambda arrived: None)
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
+        self._on_damage = on_damage or (lambda error: None)
+        self._on_clock = on_clock or (lambda notice: None)
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
         self._queues = Queues(self._files, self._handles, config.queue_file_units)
@@ -160,9 +140,12 @@ class MessageStore:
             recovery = Recovery(self._files, self._log, self._queues)
             report = recovery.run(clean)
             self._published = Published(recovery.state, recovery.stored_at_us, self._log.end, self._log.end)
-            self._index = KeyIndex(self._files, self._log, self._queues, self._published)
+            self._index = KeyIndex(self._files, self._log, self._queues, self._published, self._on_damage)
             self._index.load()
             self._repair = QueueRepair(self._log, self._queues, lambda: self._state, self._published.lock)
+            newest_us = recovery.stored_at_us
+            #: Whether the wall clock is believed, and who to ask.
+            self.clock_watch = ClockWatch(self._files, self._clock, newest_us, self._on_clock)
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
         except OSError as error:
@@ -177,7 +160,7 @@ class MessageStore:
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._published,
-            self._writer, self._index, self._repair, self._clock,
+            self._writer, self._index, self._repair, self._clock, self.clock_watch,
         )  # fmt: skip
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, self._published, self._submit)
@@ -194,6 +177,7 @@ class MessageStore:
                 self.flush()
                 self.take_snapshot()
                 self._housekeeping.put_index_in_file()
+                self.clock_watch.close()
                 self._files.remove(ABORT)
                 self._files.sync_directory("")
         finally:
@@ -225,6 +209,11 @@ class MessageStore:
     def troubles(self) -> dict[str, str]:
         """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
         found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        if holes := self._index.holes():
+            ranges = ", ".join(f"{each.begin} to {each.end}" for each in holes[:10])
+            found["index"] = (
+                f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
+            )
         if (trouble := self._writer.publishing_trouble) is not None:
             found["publishing"] = trouble.message
         return found
@@ -372,11 +361,9 @@ class MessageStore:
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
         lag = max(0, self._published.position - self._index.position)
-        try:
-            found = self._repair.read(partial(self._index.find, query))
-        except CorruptFrame as damage:
-            raise self.located(query.topic, damage) from damage
-        return FoundMessages(tuple(found), lag)
+        found = self._repair.read(partial(self._index.find, query))
+        queues = self._queues.of_topic(self._entry(query.topic).number)
+        return FoundMessages(found.slices, lag, tuple(uncovered_range(hole, queues) for hole in found.holes))
 
     def located(self, topic: str, damage: CorruptFrame) -> CorruptFrame:
         """Return the error of the frame at log offset `damage.offset`, which a reader of `topic` met."""
@@ -415,11 +402,12 @@ class MessageStore:
         return QueueStatistics(queue_id, low, end, first, last)
 
     def statistics(self) -> StoreStatistics:
+        holes = self._index.holes()
         return StoreStatistics(
             self._log.begin, self._log.end, self._published.durable_end, self._housekeeping.snapshot_position,
-            self._index.position,
+            self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
-            len(self._handles), self._queues.rebuilt_blocks,
+            len(self._handles), self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------

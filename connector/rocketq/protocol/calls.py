@@ -191,6 +191,30 @@ class TopicStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSpan:
+    """The queue offsets [first, end) of one queue."""
+
+    queue: Int64
+    first: Int64
+    end: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class UncoveredRange:
+    """A part of a broker's log that a search could not look into: log offsets [log_begin, log_end).
+
+    Its messages were stored within [stored_from_us, stored_to_us]; None: that bound is not known. `queues`
+    are the offsets of the topic that was searched; None: the broker cannot tell them.
+    """
+
+    log_begin: Int64
+    log_end: Int64
+    stored_from_us: Int64 | None = None
+    stored_to_us: Int64 | None = None
+    queues: tuple[QueueSpan, ...] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """A broker at run time: its log (offsets), what waits (bytes, calls), and what it holds."""
 
@@ -209,6 +233,14 @@ class BrokerStatistics:
     open_files: Int64
     disk_total_bytes: Int64
     disk_free_bytes: Int64
+    #: Parts of the log that cannot be read, as far as the key index met them.
+    index_holes: Int64 = 0
+    index_hole_bytes: Int64 = 0
+    #: Why nothing is deleted by age: "step" (the wall clock stepped forward by `clock_ahead_us`), "off" (time
+    #: passed that nobody saw; it counts from `believe_at_us` on), or "" while messages are deleted by age.
+    clock_doubt: str = ""
+    clock_ahead_us: Int64 = 0
+    believe_at_us: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +248,13 @@ class DrainRequest:
     """Take a broker's writes away (True), or give them back; reads go on either way."""
 
     draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """Agree that it is `at_us` now, so that a broker believes its clock again and deletes by age."""
+
+    at_us: Int64
 
 
 @dataclass(frozen=True, slots=True)
