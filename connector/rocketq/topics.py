@@ -138,7 +138,7 @@ class TopicAdmin:
 
         For a broker that is gone for good, which bounded reads would otherwise wait for and fail. One that
         is alive and holds messages of the topic is refused with UnreadMessages unless `force`. Returns the
-        topic as the other brokers have it. A broker that comes back with the topic is one of its brokers again.
+        topic as the other brokers have it. A broker that comes back with the topic is one of them again.
         Raises TopicNotFound, Conflict for the last one, InvalidConfiguration for one that is not on record.
         """
         masters = {each.broker: each for each in self.masters()}

@@ -16,10 +16,15 @@ B0 = MessageQueue("t", "broker-b", 0)
 A, B = ("t", "broker-a"), ("t", "broker-b")
 
 
-def survey(ranges: dict, incarnations: dict | None = None, gone: frozenset = frozenset()) -> Survey:
+def survey(
+    ranges: dict, incarnations: dict | None = None, gone: dict | None = None, closed: dict | None = None
+) -> Survey:
     places = {(queue.topic, queue.broker): "one" for queue in ranges}
     return Survey(
-        {queue: QueueOffsets(*held) for queue, held in ranges.items()}, incarnations or places, gone
+        {queue: QueueOffsets(*held) for queue, held in ranges.items()},
+        incarnations or places,
+        gone or {},
+        {queue: QueueOffsets(*held) for queue, held in (closed or {}).items()},
     )
 
 
@@ -76,7 +81,7 @@ def test_a_topic_made_anew_is_a_loss_and_read_from_its_first_message() -> None:
 
 def test_a_deleted_topic_is_a_loss_and_dropped() -> None:
     start = at({A0: 5, B0: 7})
-    standing = stand(start, survey({B0: (0, 8)}, gone=frozenset({A})))
+    standing = stand(start, survey({B0: (0, 8)}, gone={A: "it was deleted"}))
     assert len(standing.losses) == 1
     assert standing.backlogs == {B0: (7, 8)}
     assert A not in standing.incarnations
