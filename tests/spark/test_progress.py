@@ -87,6 +87,21 @@ def test_a_deleted_topic_is_a_loss_and_dropped() -> None:
     assert A not in standing.incarnations
 
 
+def test_a_queue_that_is_no_longer_read_keeps_its_place_and_is_a_loss_while_it_holds_more() -> None:
+    start = at({A0: 5, A1: 7})
+    done = stand(start, survey({A0: (0, 5)}, closed={A1: (0, 7)}))
+    assert (done.backlogs, done.losses) == ({A0: (5, 5), A1: (7, 7)}, ())
+    unread = stand(start, survey({A0: (0, 5)}, closed={A1: (0, 9)}))
+    assert "offsets 7 to 8 were not read" in unread.losses[0].message
+    assert unread.backlogs == done.backlogs
+
+
+def test_queues_that_the_new_topic_of_the_name_lacks_are_dropped() -> None:
+    standing = stand(at({A0: 5, A1: 7}), survey({A0: (0, 2)}, {A: "two"}))
+    assert standing.backlogs == {A0: (0, 2)}
+    assert len(standing.losses) == 1
+
+
 def test_the_first_batch_keeps_where_the_query_began() -> None:
     start = StreamOffset({A0: 5}, {A0: 5}, {A: "one"})
     end = advanced(start, stand(start, survey({A0: (0, 9)})), {A0: 9})
