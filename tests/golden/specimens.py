@@ -144,7 +144,7 @@ def fill(store: MessageStore) -> None:
 
 
 def fill_records(store: MessageStore) -> None:
-    """What the golden log of records tells: a topic whose record grew and shrank, and one without a record."""
+    """What the golden log of records tells: a topic whose record grew and shrank, and one without."""
     brokers = (store.broker, "broker-b")
     answer(partial(store.create_topic, "orders", CreateTopicRequest(1, 1, brokers=brokers)))
     more = CreateTopicRequest(1, 1, if_absent=True, brokers=(store.broker, "broker-c"))
