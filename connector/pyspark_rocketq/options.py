@@ -29,6 +29,7 @@ from pyspark_rocketq.positions import (
     parse_position,
 )
 from rocketq.errors import InvalidConfiguration
+from rocketq.patience import PERSIST_MS
 from rocketq.protocol.calls import WAIT_MS_MAX
 from rocketq.protocol.model import is_legal_name
 
@@ -95,6 +96,7 @@ class SourceOptions:
     commit_group_offsets: bool
     include_properties: bool
     long_poll_ms: int
+    broker_wait_ms: int
 
 
 class QueueSelection(StrEnum):
@@ -166,6 +168,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         commit_group_offsets=_commits(given, group),
         include_properties=given.boolean("includeProperties", False),
         long_poll_ms=given.integer_or("longPollMs", 500, lowest=0, highest=WAIT_MS_MAX),
+        broker_wait_ms=given.integer_or("brokerWaitMs", PERSIST_MS, lowest=0),
     )
 
 

@@ -76,9 +76,11 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is None else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the ends of all queues as last seen, for the query's progress; asks nobody."""
-        latest = self._driver.latest_seen
-        return latest.to_json() if latest is not None else None
+        """Return the ends of all queues as last seen, for the query's progress; asks nobody.
+
+        While brokers are away it has one more key, `away`: topic to the names of the brokers.
+        """
+        return self._driver.seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = self._driver.partitions(from_json(start), from_json(end))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 # Imported for its classes: `by_code` finds those that exist.
 from rocketq import sink_errors as sink_errors
+from rocketq import topic_errors as topic_errors
 from rocketq.errors import JsonFacts, RemoteError, RocketqError, by_code
 
 _FACT_TYPES: Final[Mapping[Any, type]] = {"int": int, "str": str}

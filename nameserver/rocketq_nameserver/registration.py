@@ -11,7 +11,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidName, InvalidRequest
-from rocketq.protocol.model import QUEUE_COUNT_MAX, Perm, TopicConfig, is_legal_name
+from rocketq.protocol.model import (
+    QUEUE_COUNT_MAX,
+    TOPIC_BROKERS_MAX,
+    Perm,
+    TopicConfig,
+    is_legal_name,
+)
 from rocketq.protocol.route import BrokerIdentity, RegisterRequest
 
 LEASE_MS_MAX: Final = 3_600_000
@@ -55,6 +61,13 @@ def _check_topic(topic: TopicConfig) -> None:
         )
     if not 0 <= topic.perm <= Perm.READ_WRITE or topic.perm & 1:
         raise InvalidRequest(f"topic {topic.name}", f"{topic.perm} is no permission: it is 0, 2, 4 or 6")
+    if len(topic.brokers) > TOPIC_BROKERS_MAX:
+        raise InvalidRequest(
+            f"topic {topic.name}", f"its record names {len(topic.brokers)} brokers, over {TOPIC_BROKERS_MAX}"
+        )
+    for broker in topic.brokers:
+        if not is_legal_name(broker):
+            raise InvalidName("broker", broker)
 
 
 def _check_address(where: str, address: str) -> None:

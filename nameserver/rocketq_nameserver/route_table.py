@@ -1,6 +1,7 @@
 """The route table: RocketMQ's tables and rules (RouteInfoManager), as a plain value that is told the time.
 
     topic    ──> broker name ──> QueueData            what the group serves of the topic
+    topic    ──> broker name ──> record               which groups hold the topic, as this one says
     broker   ──> cluster, broker id ──> address       the replicas of the group; id 0 is the master
     cluster  ──> broker names
     (cluster, address) ──> last heard, lease, DataVersion        who is alive
@@ -89,6 +90,8 @@ class RouteTable:
         self.server = server
         self._support_acting_master = support_acting_master
         self._topics: dict[str, dict[str, QueueData]] = {}
+        #: The records that name somebody; a key is in `_topics` too.
+        self._records: dict[tuple[str, str], tuple[str, ...]] = {}
         self._groups: dict[str, _Group] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[tuple[str, str], _Live] = {}
@@ -218,7 +221,7 @@ class RouteTable:
             return None
         ordered = tuple(queues[name] for name in sorted(queues))
         brokers = tuple(self._broker_data(data) for data in ordered)
-        return TopicRoute(topic, self._versions[topic], ordered, brokers, self.server)
+        return TopicRoute(topic, self._versions[topic], ordered, brokers, self.server, self._holders(topic))
 
     def version(self, topic: str) -> int:
         """Return the version of a topic's route; 0 if no broker serves it."""
@@ -296,9 +299,12 @@ class RouteTable:
         changed = first or live is None or live.data_version != request.data_version
         # An acting master may be read from only.
         granted = int(Perm.READ_WRITE if identity.broker_id == MASTER_ID else Perm.READ)
+        # Most topics of a broker have the same record, which is kept once.
+        records: dict[tuple[str, ...], tuple[str, ...]] = {}
         for topic in request.topics:
             if changed or identity.broker not in self._topics.get(topic.name, ()):
                 self._put(topic.name, _queue_data(identity.broker, topic, granted))
+                self._record(topic.name, identity.broker, records.setdefault(topic.brokers, topic.brokers))
         if changed:
             given = {topic.name for topic in request.topics}
             dropped = [
@@ -356,9 +362,26 @@ class RouteTable:
             queues[data.broker] = data
             self._touch(topic)
 
+    def _record(self, topic: str, broker: str, brokers: tuple[str, ...]) -> None:
+        if self._records.get((topic, broker), ()) == brokers:
+            return
+        before = self._holders(topic)
+        if brokers:
+            self._records[topic, broker] = brokers
+        else:
+            del self._records[topic, broker]
+        if self._holders(topic) != before:
+            self._touch(topic)
+
+    def _holders(self, topic: str) -> tuple[str, ...]:
+        """Return the groups that hold the topic, as all of its registered brokers say together."""
+        records = (self._records.get((topic, broker), ()) for broker in self._topics[topic])
+        return tuple(sorted({name for record in records for name in record}))
+
     def _drop(self, topic: str, broker: str) -> None:
         queues = self._topics[topic]
         del queues[broker]
+        self._records.pop((topic, broker), None)
         if queues:
             self._touch(topic)
         else:

@@ -140,6 +140,35 @@ def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Sh
     assert topic not in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
 
 
+def test_the_brokers_of_a_topic_are_chosen_and_shown(rocketq: Shell, topic: str) -> None:
+    chosen = rocketq("topic", "create", topic, "--broker", "broker-b", "--cluster", "default", "-o", "json")
+    assert [(row["broker"], row["brokers"]) for row in chosen.json] == [("broker-b", ["broker-b"])]
+    assert "brokers on record: broker-b\n" in rocketq("topic", "describe", topic).err
+    spread = rocketq("topic", "create", topic, "--broker", "broker-a", "--if-absent", "-o", "json")
+    assert {tuple(row["brokers"]) for row in spread.json} == {("broker-a", "broker-b")}
+    unknown = rocketq("topic", "create", f"{topic}-2", "--broker", "broker-x")
+    assert unknown.code == 2
+    assert "broker-a (cluster default), broker-b (cluster default)" in unknown.err
+
+
+def test_a_broker_is_taken_off_a_topic_and_queues_from_its_readers(rocketq: Shell, topic: str) -> None:
+    rocketq("topic", "create", topic, "--queues", "2")
+    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    [full] = [row for row in rocketq("topic", "describe", topic, "-o", "jsonl").lines if row["messages"]]
+    refused = rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "-o", "json")
+    assert refused.code == 5
+    assert json.loads(refused.err)["facts"]["messages"] == {f"{full['broker']}/{full['queue']}": 3}
+    assert rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "--perm", "r").code == 2
+    assert rocketq("topic", "alter", topic, "--queues", "2", "--read-queues", "1").code == 2
+    shrunk = rocketq("topic", "alter", topic, "--read-queues", "1", "--write-queues", "1", "--force")
+    assert shrunk.code == 0
+    states = {row["queue"]: row["state"] for row in rocketq("topic", "describe", topic, "-o", "jsonl").lines}
+    assert states == {0: "", 1: "not read"}
+    removed = rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "--force", "-o", "json")
+    (other,) = {"broker-a", "broker-b"} - {full["broker"]}
+    assert [(row["broker"], row["brokers"]) for row in removed.json] == [(other, [other])]
+
+
 def test_creating_a_topic_twice_is_a_conflict_unless_it_may_exist(rocketq: Shell, topic: str) -> None:
     assert rocketq("topic", "create", topic).code == 0
     again = rocketq("topic", "create", topic, "-o", "json")

@@ -22,7 +22,12 @@ import pyarrow as pa
 
 from rocketq import errors
 from rocketq.clock import ManualClock
-from rocketq.protocol.calls import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.calls import (
+    AlterTopicRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffset,
+)
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
@@ -142,6 +147,16 @@ def fill(store: MessageStore) -> None:
     answer(partial(store.commit_offsets, "billing", progress))
 
 
+def fill_records(store: MessageStore) -> None:
+    """What the golden log of records tells: a topic whose record grew and shrank, and one without."""
+    brokers = (store.broker, "broker-b")
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(1, 1, brokers=brokers)))
+    more = CreateTopicRequest(1, 1, if_absent=True, brokers=(store.broker, "broker-c"))
+    answer(partial(store.create_topic, "orders", more))
+    answer(partial(store.alter_topic, "orders", AlterTopicRequest(remove_brokers=("broker-b",))))
+    answer(partial(store.create_topic, "plain", CreateTopicRequest(1, 1)))
+
+
 def fill_sinks(store: MessageStore) -> None:
     """What the golden log of sinks tells: one batch is decided, a next one staged, others are over."""
     sinks = store.sinks
@@ -199,6 +214,7 @@ def write() -> None:
     (FILES / "units.bin").write_bytes(unit_bytes())
     (FILES / "commitlog").write_bytes(log_of(fill))
     (FILES / "commitlog-sinks").write_bytes(log_of(fill_sinks))
+    (FILES / "commitlog-records").write_bytes(log_of(fill_records))
 
 
 if __name__ == "__main__":

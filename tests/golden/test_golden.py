@@ -120,6 +120,22 @@ def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> Non
         store.close()
 
 
+def test_a_broker_reads_the_records_of_topics_from_a_golden_log(tmp_path: Path) -> None:
+    for name, expected in {
+        "commitlog-records": {"orders": ("broker-a", "broker-c"), "plain": ()},
+        "commitlog": {"orders": ()},
+    }.items():
+        log = tmp_path / name / "commitlog"
+        log.mkdir(parents=True)
+        (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
+        store = MessageStore(config(tmp_path / name), clock=ManualClock())
+        store.start()
+        try:
+            assert {topic.name: topic.brokers for topic in store.topics()} == expected
+        finally:
+            store.close()
+
+
 def test_a_broker_starts_from_a_golden_log_alone(tmp_path: Path) -> None:
     log = tmp_path / "commitlog"
     log.mkdir()

@@ -393,3 +393,36 @@ def test_versions_start_above_those_given_before_a_restart() -> None:
     after.register(registration(), 0)
     assert after.version("orders") > before.version("orders") > 1_000
     assert after.list_version > before.list_version
+
+
+def recorded(name: str, *brokers: str) -> TopicConfig:
+    return TopicConfig(name, brokers=brokers)
+
+
+def test_a_route_names_who_holds_the_topic_also_those_never_heard_of() -> None:
+    table = RouteTable("ns")
+    table.register(registration("broker-a", [recorded("orders", "broker-a", "broker-b")]), 0)
+    route = table.route("orders")
+    assert route is not None
+    assert route.holders == ("broker-a", "broker-b")
+    assert [data.broker for data in route.queues] == ["broker-a"]
+    table.register(registration("broker-c", [recorded("orders", "broker-a", "broker-c"), "old"]), 0)
+    route, old = table.route("orders"), table.route("old")
+    assert route is not None
+    assert route.holders == ("broker-a", "broker-b", "broker-c")
+    assert old is not None
+    assert old.holders == (), "a topic without a record says nothing"
+
+
+def test_a_record_that_changes_is_a_new_version_of_the_route() -> None:
+    table = RouteTable("ns")
+    table.register(registration(topics=[recorded("orders", "broker-a", "broker-b")], version=1), 0)
+    first = table.version("orders")
+    table.take_changes()
+    table.register(registration(topics=[recorded("orders", "broker-a", "broker-b")], version=2), 0)
+    assert table.version("orders") == first
+    table.register(registration(topics=[recorded("orders", "broker-a")], version=3), 0)
+    assert table.version("orders") > first
+    assert table.take_changes().topics == {"orders"}
+    table.register(registration(topics=["orders"], version=4), 0)
+    assert table.route("orders").holders == ()  # type: ignore[union-attr]

@@ -24,14 +24,17 @@ IDS = st.sampled_from([0, 0, 0, 1, 2])
 PORTS = st.sampled_from(["x", "y", "z"])
 VERSIONS = st.integers(1, 3)
 TOPICS = st.dictionaries(st.sampled_from(["t1", "t2", "t3"]), st.sampled_from([2, 4, 6]), max_size=3)
+#: The record of all topics of one registration.
+RECORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True).map(tuple)
 
 
 @dataclass
 class Model:
-    """What should be known: addresses, queue permissions, and who was heard of when."""
+    """What should be known: addresses, queue permissions and records, and who was heard of when."""
 
     addresses: dict[str, dict[int, str]] = field(default_factory=dict)
     perms: dict[str, dict[str, int]] = field(default_factory=dict)
+    records: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     live: dict[str, tuple[RegisterRequest, int]] = field(default_factory=dict)
 
     def register(self, request: RegisterRequest, now_ms: int) -> None:
@@ -50,10 +53,12 @@ class Model:
             return
         known = self.perms.setdefault(group, {})
         given = {topic.name: topic.perm for topic in request.topics}
+        records = {topic.name: topic.brokers for topic in request.topics}
         if first or former is None or former[0].data_version != request.data_version:
-            self.perms[group] = given
+            self.perms[group], self.records[group] = given, records
         else:
             self.perms[group] = {**given, **known}
+            self.records[group] = {**records, **self.records[group]}
 
     def remove(self, request: RegisterRequest) -> None:
         me = request.identity
@@ -66,6 +71,14 @@ class Model:
         if not replicas:
             self.addresses.pop(me.broker, None)
             self.perms.pop(me.broker, None)
+            self.records.pop(me.broker, None)
+
+    def holders(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, set[str]] = {}
+        for broker, topics in self.perms.items():
+            for topic in topics:
+                found.setdefault(topic, set()).update(self.records[broker][topic])
+        return {topic: tuple(sorted(names)) for topic, names in found.items()}
 
     def routes(self) -> dict[str, dict[str, tuple[int, dict[int, str]]]]:
         found: dict[str, dict[str, tuple[int, dict[int, str]]]] = {}
@@ -84,11 +97,19 @@ class RouteTableMachine(RuleBasedStateMachine):
         self.seen = self.snapshot()
         self.highest = 10
 
-    @rule(broker=BROKERS, broker_id=IDS, port=PORTS, version=VERSIONS, topics=TOPICS)
-    def register(self, broker: str, broker_id: int, port: str, version: int, topics: dict[str, int]) -> None:
+    @rule(broker=BROKERS, broker_id=IDS, port=PORTS, version=VERSIONS, topics=TOPICS, record=RECORDS)
+    def register(
+        self,
+        broker: str,
+        broker_id: int,
+        port: str,
+        version: int,
+        topics: dict[str, int],
+        record: tuple[str, ...],
+    ) -> None:
         request = registration(
             broker,
-            [TopicConfig(name, perm=perm) for name, perm in topics.items()],
+            [TopicConfig(name, perm=perm, brokers=record) for name, perm in topics.items()],
             broker_id=broker_id,
             at=port,
             version=version,
@@ -146,6 +167,7 @@ class RouteTableMachine(RuleBasedStateMachine):
             for topic, route in self.snapshot()[0].items()
         }
         assert routes == self.model.routes()
+        assert {topic: route.holders for topic, route in self.snapshot()[0].items()} == self.model.holders()
 
     @invariant()
     def the_cluster_view_lists_every_group_and_every_lease(self) -> None:

@@ -253,7 +253,7 @@ def test_a_transaction_says_what_is_wrong(given: dict[str, str], said: str) -> N
     [
         (Use.STREAM_READ, "startingOfsets", "Did you mean startingOffsets?"),
         (Use.STREAM_READ, "maxRowsPerTrigger", "Did you mean maxOffsetsPerTrigger?"),
-        (Use.STREAM_READ, "zzz", "Known: assign, commitGroupOffsets"),
+        (Use.STREAM_READ, "zzz", "Known: assign, brokerWaitMs, commitGroupOffsets"),
         (Use.STREAM_READ, "endingOffsets", "it belongs to spark.read, not to spark.readStream"),
         (Use.BATCH_READ, "maxOffsetsPerTrigger", "it belongs to spark.readStream, not to spark.read"),
         (Use.BATCH_READ, "topic", "it belongs to df.write and df.writeStream"),

@@ -246,9 +246,12 @@ class MessageStore:
         return entry
 
     def offsets(self, topic: str) -> TopicOffsets:
-        """Return [min, max) of every queue of a topic; raise TopicNotFound."""
+        """Return [min, max) of every queue a topic ever had; raise TopicNotFound.
+
+        Those beyond its present counts too: what they hold is still stored, and `total` never shrinks.
+        """
         entry = self._entry(topic)
-        ranges = [self._queues.range((entry.number, queue)) for queue in range(entry.config.queues)]
+        ranges = [self._queues.range((entry.number, queue)) for queue in range(entry.queues)]
         return TopicOffsets(
             topic,
             self.broker,
@@ -438,7 +441,9 @@ class MessageStore:
         incarnation = uuid.uuid4().hex
 
         def decide(state: State) -> Change | None:
-            return decisions.create_topic(state, name, request, self._limits, incarnation, self._now_ms())
+            return decisions.create_topic(
+                state, name, request, self._limits, self.broker, incarnation, self._now_ms()
+            )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
 
@@ -446,7 +451,9 @@ class MessageStore:
         """Change what the request gives; `done` has the new TopicConfig or the error."""
 
         def decide(state: State) -> Change | None:
-            return decisions.alter_topic(state, name, request, self._limits, self.broker, self._now_ms())
+            return decisions.alter_topic(
+                state, self._queues, name, request, self._limits, self.broker, self._now_ms()
+            )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
 

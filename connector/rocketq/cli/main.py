@@ -15,7 +15,7 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, sink_errors
+from rocketq import errors, sink_errors, topic_errors
 from rocketq.child import ServerNotStarted
 from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
 from rocketq.cli.output import say
@@ -31,6 +31,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (sink_errors.SinkNotFound, 3),
     (errors.Conflict, 5),
     (sink_errors.SinkBusy, 5),
+    (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
     (errors.NameServersUnreachable, 4),

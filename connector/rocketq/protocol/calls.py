@@ -90,7 +90,8 @@ class CreateTopicRequest:
     """Create a topic; with `if_absent` an existing one is a success and stays as it is.
 
     `automatic` marks creation on a producer's behalf: refused where the broker
-    does not allow automatic creation.
+    does not allow automatic creation. `brokers` are the names of all broker groups that are to hold
+    the topic (`TopicConfig.brokers`), the asked one among them; to a topic that exists they are added.
     """
 
     read_queues: Int64 = 4
@@ -101,11 +102,16 @@ class CreateTopicRequest:
     retention_bytes: Int64 | None = None
     if_absent: bool = False
     automatic: bool = False
+    brokers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicRequest:
-    """Change what is given; queue counts may grow, and read and write counts shrink apart."""
+    """Change what is given; queue counts may grow, and read and write counts shrink apart.
+
+    Fewer read queues are refused while the queues that would go unread hold messages, unless `force`.
+    `remove_brokers` are taken off the topic's record; no broker takes off itself.
+    """
 
     read_queues: Int64 | None = None
     write_queues: Int64 | None = None
@@ -113,6 +119,8 @@ class AlterTopicRequest:
     message_bytes_max: Int64 | None = None
     retention_ms: Int64 | None = None
     retention_bytes: Int64 | None = None
+    remove_brokers: tuple[str, ...] = ()
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

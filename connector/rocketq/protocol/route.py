@@ -74,6 +74,10 @@ class TopicRoute:
 
     `version` grows whenever this NameServer's answer for the topic changes; it
     is only comparable with versions from the same NameServer (`server`).
+
+    `holders` are the broker groups that hold the topic by its record (`TopicConfig.brokers`), sorted:
+    what all registered brokers of the topic say together. A holder without QueueData is not
+    registered with the topic: it is away, or lost the topic. Empty: no record says.
     """
 
     topic: str
@@ -81,6 +85,10 @@ class TopicRoute:
     queues: tuple[QueueData, ...] = field(hash=False)
     brokers: tuple[BrokerData, ...] = field(hash=False)
     server: str = ""
+    holders: tuple[str, ...] = field(default=(), hash=False)
+
+    def queue_data(self, broker: str) -> QueueData | None:
+        return next((q for q in self.queues if q.broker == broker), None)
 
     def broker(self, name: str) -> BrokerData | None:
         return next((b for b in self.brokers if b.broker == name), None)
