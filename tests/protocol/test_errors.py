@@ -39,6 +39,7 @@ VALUES: dict[str, Any] = {
     "Any": "a value",
     "list[str]": ["first", "second"],
     "Mapping[str, str]": {"http://one": "refused", "http://two": "timed out"},
+    "Mapping[str, Sequence[int]]": {"orders": [3, 4]},
     "str | None": None,
     "int | None": 7,
     "Path": "/data",
