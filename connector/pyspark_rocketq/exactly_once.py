@@ -236,7 +236,7 @@ def _told(name: str) -> str:
     return (context.getLocalProperty(name) or "") if context is not None else ""
 
 
-_SKIPPED: Final = "%s %s, %s %d: skipped. The last one written is %s, so %d rows were not written."
+_SKIPPED: Final = "%s %s, %s %d: skipped, since %s is the last one written. Rows not written: %d."
 
 
 def _numbers_went_back(sink: str) -> str:
