@@ -200,6 +200,7 @@ class Coordination(RuleBasedStateMachine):
             if (batch, part.broker) not in self.settled
         }
         assert entry.decided == max(self.decided, default=None)
+        assert all(each.rows == self.decided[each.batch].rows for each in entry.decisions)
         whole = Picture((), {}, 0, DataVersion(), {}, 0, SinkPicture.of(self.table))
         assert decode_picture(encode(whole)).sinks.table() == self.table
 
