@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -58,6 +58,8 @@ REFUSED_RETRY_MS: Final = 30_000
 #: Stages that are asked about at the same time; the others are a little later.
 CHECKS_MAX: Final = 64
 _POOL_THREADS: Final = 8
+
+T = TypeVar("T")
 
 log = structlog.get_logger("rocketq.broker.settler")
 
@@ -148,7 +150,7 @@ class Settler:
         me = self._config.name
         request = PublishBatchRequest(batch, run, part.frames, part.messages, only_check=True, coordinator=me)
         try:
-            self._ask_at_newest_address(part.broker, sink, request)
+            self._asked(part.broker, lambda api: api.publish_batch(sink, request))
         except (StageNotFound, NotCoordinator) as error:
             return error
         except BrokerUnreachable as error:
@@ -158,16 +160,16 @@ class Settler:
             log.info("participant_not_asked", broker=part.broker, sink=sink, batch=batch, why=str(error))
         return None
 
-    def _ask_at_newest_address(self, broker: str, sink: str, request: PublishBatchRequest) -> None:
-        """Ask a participant; where it does not answer, once more if it has moved."""
-        asked = self._addresses.of(broker)
+    def _asked(self, broker: str, question: Callable[[SinkApi], T]) -> T:
+        """Put a question to a broker; where it does not answer, once more if it has moved."""
+        address = self._addresses.of(broker)
         try:
-            SinkApi(self._transport, broker, asked).publish_batch(sink, request)
+            return question(SinkApi(self._transport, broker, address))
         except BrokerUnreachable:
             self._addresses.forget(broker)
-            if self._addresses.of(broker) == asked:
+            if self._addresses.of(broker) == address:
                 raise
-            self._api(broker).publish_batch(sink, request)
+            return question(self._api(broker))
 
     def _named_brokers(self) -> frozenset[str]:
         return sink_decisions.named_brokers(self._store.sinks.table)
@@ -199,7 +201,7 @@ class Settler:
         self, sink: str, coordinator: str, batch: int, question: CheckBatchRequest
     ) -> CheckBatchAnswer:
         try:
-            return self._api(coordinator).check_batch(sink, batch, question)
+            return self._asked(coordinator, lambda api: api.check_batch(sink, batch, question))
         except RocketqError as error:
             # Whoever answers at its address may be another broker by now.
             self._addresses.forget(coordinator)
