@@ -205,7 +205,9 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     registry.register(
         BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
     )
-    registry.register(SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls))
+    registry.register(
+        SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
+    )
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

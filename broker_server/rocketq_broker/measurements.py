@@ -113,6 +113,9 @@ class Measurements:
     append_seconds: Distribution = field(default_factory=lambda: Distribution(_SECONDS_BOUNDS))
     send_seconds: Distribution = field(default_factory=lambda: Distribution(_SECONDS_BOUNDS))
     refusals: dict[str, int] = field(default_factory=dict)
+    #: Batches of sinks that a commit named again and skipped, and their rows.
+    skipped_batches: int = 0
+    skipped_rows: int = 0
 
     def sent(self, topic: str, sizes: list[BodySizes]) -> None:
         """Count the batches of one accepted send."""
@@ -146,6 +149,11 @@ class Measurements:
 
     def refused(self, code: str) -> None:
         self.refusals[code] = self.refusals.get(code, 0) + 1
+
+    def batch_skipped(self, rows: int) -> None:
+        """Count a commit whose batch a sink had decided before, or was past, and which wrote nothing."""
+        self.skipped_batches += 1
+        self.skipped_rows += rows
 
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""

@@ -67,7 +67,7 @@ OPTIONS: Final = tuple(
             "maxRequestBytes",
         ],
         Use.BATCH_WRITE: ["txnAppId", "txnVersion"],
-        Use.STREAM_WRITE: ["sinkId"],
+        Use.STREAM_WRITE: ["sinkId", "onDecidedBatch"],
     }.items()
     for name in names
 )  # fmt: skip

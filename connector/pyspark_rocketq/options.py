@@ -32,6 +32,7 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.patience import PERSIST_MS
 from rocketq.protocol.calls import WAIT_MS_MAX
 from rocketq.protocol.model import is_legal_name
+from rocketq.protocol.sinks import OnDecided
 
 # --- the configurations -------------------------------------------------------------
 
@@ -132,6 +133,7 @@ class SinkOptions:
     compression: str | None
     delivery: Delivery
     sink: str | None
+    on_decided: OnDecided
     transaction: Transaction | None
     send_timeout_ms: int
     commit_timeout_ms: int
@@ -191,6 +193,7 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         compression=None if compression == "none" else compression,
         delivery=delivery,
         sink=_sink_name(given, "sinkId"),
+        on_decided=_on_decided(given),
         transaction=_transaction(given),
         send_timeout_ms=given.integer_or("sendTimeoutMs", 30_000, lowest=1),
         commit_timeout_ms=given.integer_or("commitTimeoutMs", 60_000, lowest=1),
@@ -213,7 +216,7 @@ def _delivery(given: Given, use: Use) -> Delivery:
         unasked = Delivery.EXACTLY_ONCE
     delivery = Delivery(given.choice("delivery", tuple(Delivery), unasked))
     if delivery is Delivery.AT_LEAST_ONCE:
-        for name in ("sinkId", "txnAppId", "txnVersion", "commitTimeoutMs"):
+        for name in ("sinkId", "onDecidedBatch", "txnAppId", "txnVersion", "commitTimeoutMs"):
             if given.text(name) is not None:
                 raise InvalidConfiguration(
                     name,
@@ -237,6 +240,13 @@ def _transaction(given: Given) -> Transaction | None:
             hint="txnAppId names who writes, txnVersion which write it is, as in Delta: give both.",
         )
     return Transaction(app, version)
+
+
+def _on_decided(given: Given) -> OnDecided:
+    """Return what becomes of a number that was decided before; of a txnVersion it is Delta's rule."""
+    if given.text("txnVersion") is not None:
+        return OnDecided.SKIP
+    return OnDecided(given.choice("onDecidedBatch", ("fail", "skip"), "fail").upper())
 
 
 def _sink_name(given: Given, name: str) -> str | None:

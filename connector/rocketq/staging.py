@@ -66,6 +66,14 @@ def participants(slices: Iterable[StagedSlice]) -> tuple[Participant, ...]:
     return merged(Participant(piece.queue.broker, (piece.log_offset,), piece.count) for piece in slices)
 
 
+def rows_by_topic(slices: Iterable[StagedSlice]) -> dict[str, int]:
+    """Return how many messages of each topic were staged, as a commit says it."""
+    rows: dict[str, int] = {}
+    for piece in slices:
+        rows[piece.queue.topic] = rows.get(piece.queue.topic, 0) + piece.count
+    return rows
+
+
 def merged(parts: Iterable[Participant]) -> tuple[Participant, ...]:
     """Bring together what several have staged, broker by broker."""
     frames: dict[str, list[int]] = {}

@@ -125,6 +125,31 @@ def test_a_sink_can_be_listed_described_reset_and_deleted(
     assert rocketq("sink", "describe", topic).code == 3
 
 
+def test_a_sink_with_two_coordinators_is_forgotten_where_one_is_wrong(
+    rocketq: Shell, cluster: LocalCluster, topic: str
+) -> None:
+    with Transport() as transport:
+        one, other = Administration(
+            RouteCache(cluster.nameservers, transport), lambda name, at: SinkApi(transport, name, at)
+        ).masters()
+        for each in (one, other):
+            each.register_sink(topic, each.broker)
+        one.begin_run(topic, "run-1")
+        one.commit_batch(topic, 3, CommitBatchRequest("run-1", ()))
+        refused = rocketq("sink", "reset", topic, "--yes")
+        assert refused.code != 0
+        assert f"{one.broker} says {one.broker}, {other.broker} says {other.broker}" in refused.err
+        assert "--broker NAME" in refused.err
+        assert "name different coordinators" in rocketq("sink", "describe", topic).err
+        wrong = rocketq("sink", "delete", topic, "--yes", "--broker", "nobody")
+        assert wrong.code != 0
+        assert f"{one.broker}, {other.broker} know it" in wrong.err
+        assert rocketq("sink", "delete", topic, "--yes", "--broker", other.broker).code == 0
+        assert rocketq("sink", "describe", topic, "-o", "json").json[0]["decided"] == 3
+        assert rocketq("sink", "reset", topic, "--yes").code == 0
+        assert rocketq("sink", "delete", topic, "--yes").code == 0
+
+
 def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Shell, topic: str) -> None:
     created = rocketq("topic", "create", topic, "--queues", "3", "--retention", "7d", "-o", "json")
     assert created.code == 0, created.err

@@ -112,6 +112,8 @@ ERRORS: Final = (
 )
 
 UNITS_AT: Final = (4_096, 600)
+#: Rows by topic of the batch that the golden log of sinks has decided.
+ROWS: Final = {"orders": len(MESSAGES) + 1}
 TAGS: Final = ("paid", None, "größer", "")
 
 
@@ -158,7 +160,7 @@ def fill_records(store: MessageStore) -> None:
 
 
 def fill_sinks(store: MessageStore) -> None:
-    """What the golden log of sinks tells: one batch is decided, a next one staged, others are over."""
+    """What the golden logs of sinks tell: one batch is decided, a next one staged, others are over."""
     sinks = store.sinks
     answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
     for name in ("etl", "reset", "deleted"):
@@ -166,7 +168,7 @@ def fill_sinks(store: MessageStore) -> None:
         answer(partial(sinks.begin_run, name, "run-1", "query-1"))
     first = staged(store, 0)
     parts = (Participant("broker-a", (first.log_offset,), first.count), Participant("broker-b", (64,), 1))
-    answer(partial(sinks.decide_batch, "etl", 0, CommitBatchRequest("run-1", parts, "query-1")))
+    answer(partial(sinks.decide_batch, "etl", 0, CommitBatchRequest("run-1", parts, "query-1", ROWS)))
     wanted = PublishBatchRequest(0, "run-1", (first.log_offset,), first.count)
     answer(partial(sinks.publish, "etl", wanted))
     answer(partial(sinks.settle, "etl", 0, "broker-a"))
@@ -213,7 +215,8 @@ def write() -> None:
     (FILES / "errors.json").write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
     (FILES / "units.bin").write_bytes(unit_bytes())
     (FILES / "commitlog").write_bytes(log_of(fill))
-    (FILES / "commitlog-sinks").write_bytes(log_of(fill_sinks))
+    # `commitlog-sinks` stays as it is: it was written before decisions had rows by topic.
+    (FILES / "commitlog-sinks-rows").write_bytes(log_of(fill_sinks))
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
 
 

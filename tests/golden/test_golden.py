@@ -98,10 +98,11 @@ def test_golden_units_decode_to_their_fields_and_are_made_again_byte_for_byte() 
     assert specimens.unit_bytes() == data
 
 
-def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["commitlog-sinks", "commitlog-sinks-rows"])
+def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path, name: str) -> None:
     log = tmp_path / "commitlog"
     log.mkdir()
-    (log / f"{0:020d}").write_bytes((FILES / "commitlog-sinks").read_bytes())
+    (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
     store = MessageStore(config(tmp_path), clock=ManualClock())
     store.start()
     try:
@@ -113,6 +114,9 @@ def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> Non
         assert [(each.batch, each.frames, each.messages) for each in etl.stages] == [(1, 1, 3)]
         assert store.sinks.table.sinks["reset"].superseded == ("run-0", "run-1")
         assert store.sinks.table.has_published(("etl", 0, "run-1"))
+        [decision] = store.sinks.table.sinks["etl"].decisions
+        assert decision.total == sum(specimens.ROWS.values())
+        assert decision.rows == (specimens.ROWS if name.endswith("rows") else None)
         found = store.pull("orders", 0, 0, max_bytes=1 << 20)
         [piece] = open_frames(b"".join(found.chunks), 0)
         assert (piece.batch, piece.header.published) == (specimens.batch(), True)

@@ -40,6 +40,7 @@ VALUES: dict[str, Any] = {
     "list[str]": ["first", "second"],
     "Mapping[str, str]": {"http://one": "refused", "http://two": "timed out"},
     "Mapping[str, int]": {"broker-a/2": 3, "broker-b/7": 500},
+    "Mapping[str, Sequence[int]]": {"orders": [3, 4]},
     "str | None": None,
     "int | None": 7,
     "Path": "/data",

@@ -21,6 +21,7 @@ from pyspark_rocketq.options import (
 from pyspark_rocketq.positions import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 from rocketq.errors import InvalidConfiguration, InvalidFilter
 from rocketq.protocol.model import MessageQueue
+from rocketq.protocol.sinks import OnDecided
 
 BASE = {"nameservers": "http://127.0.0.1:9876", "subscribe": "orders"}
 SINK = {"nameservers": "http://127.0.0.1:9876", "topic": "orders"}
@@ -212,6 +213,8 @@ def test_a_batch_says_what_is_wrong(given: dict[str, str], said: str) -> None:
         ({"topic": "a/b"}, "not a legal topic name"),
         ({"maxRequestBytes": "1g"}, "at most"),
         ({"sendTimeoutMs": "0"}, "at least 1"),
+        ({"onDecidedBatch": "ignore"}, "Legal: fail, skip"),
+        ({"onDecidedBatch": "skip", "delivery": "at-least-once"}, "it is for delivery=exactly-once"),
     ],
 )
 def test_a_sink_says_what_is_wrong(given: dict[str, str], said: str) -> None:
@@ -225,6 +228,15 @@ def test_a_named_transaction_is_written_exactly_once() -> None:
     assert (options.delivery, options.transaction) == (Delivery.EXACTLY_ONCE, Transaction("billing", 7))
     assert sink_options(SINK, Use.BATCH_WRITE).delivery is Delivery.AT_LEAST_ONCE
     assert sink(sinkId="copies").sink == "copies"
+
+
+def test_a_decided_number_fails_a_stream_by_default_and_skips_a_transaction() -> None:
+    assert sink().on_decided is OnDecided.FAIL
+    assert sink(onDecidedBatch="Skip").on_decided is OnDecided.SKIP
+    options = sink_options(SINK | {"txnAppId": "billing", "txnVersion": "7"}, Use.BATCH_WRITE)
+    assert options.on_decided is OnDecided.SKIP
+    with pytest.raises(UnknownOption, match=r"belongs to df.writeStream"):
+        sink_options(SINK | {"onDecidedBatch": "skip"}, Use.BATCH_WRITE)
 
 
 @pytest.mark.parametrize(
