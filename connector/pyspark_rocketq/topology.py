@@ -21,6 +21,7 @@ from rocketq.errors import BrokerUnreachable, InvalidConfiguration, RouteNotFoun
 from rocketq.patience import persist
 from rocketq.protocol.calls import TopicOffsets
 from rocketq.protocol.model import MessageQueue, Perm, QueueOffsets
+from rocketq.protocol.reserved_names import is_reserved_topic
 from rocketq.protocol.route import QueueData, TopicRoute
 
 #: Calls to brokers that are made at the same time.
@@ -28,9 +29,6 @@ PARALLEL_CALLS: Final = 16
 
 #: The routes of so many topics are asked for each time; those of more are as old as the cache lets them.
 FRESH_TOPICS_MAX: Final = 32
-
-#: Topics that brokers keep for themselves; a pattern never means them.
-_SYSTEM_TOPIC: Final = re.compile(r"%RETRY%.*|%DLQ%.*|rmq_sys_.*", re.IGNORECASE)
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -93,9 +91,8 @@ def find_places(connection: Connection, subscription: Subscription) -> dict[Topi
     routes = connection.routes
     if isinstance(subscription, SubscribedPattern):
         listed = routes.topics().topics
-        topics = [
-            t for t in listed if re.fullmatch(subscription.pattern, t) and not _SYSTEM_TOPIC.fullmatch(t)
-        ]
+        # A pattern never means the topics that brokers keep for themselves.
+        topics = [t for t in listed if re.fullmatch(subscription.pattern, t) and not is_reserved_topic(t)]
     else:
         topics = list(subscription.topics if isinstance(subscription, Subscribed) else subscription.queues)
     if len(topics) <= FRESH_TOPICS_MAX:

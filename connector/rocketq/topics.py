@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from rocketq.broker_api import BrokerApi
-from rocketq.errors import BrokerUnreachable, InvalidName, RocketqError, TopicNotFound
+from rocketq.errors import BrokerUnreachable, RocketqError, TopicNotFound
 from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.model import TopicConfig, is_legal_name
+from rocketq.protocol.model import TopicConfig
+from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.route import MASTER_ID, TopicRoute
 from rocketq.routes import RouteCache
 from rocketq.transport import Transport
@@ -51,10 +52,10 @@ class TopicAdmin:
         """Create the topic on every master and wait until its route names them all; the key is the broker.
 
         With `request.automatic` it is enough that one broker allows it. Raises Conflict where it exists
-        already (unless `if_absent`), NoPermission, BrokerUnreachable, NameServersUnreachable.
+        already (unless `if_absent`), InvalidName, ReservedName, NoPermission, BrokerUnreachable,
+        NameServersUnreachable.
         """
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_user_topic(topic)
         masters = self.masters(cluster)
         if not masters:
             raise BrokerUnreachable(

@@ -227,6 +227,15 @@ def test_a_named_transaction_is_written_exactly_once() -> None:
     assert sink(sinkId="copies").sink == "copies"
 
 
+def test_names_that_the_system_keeps_for_itself_are_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="topic='%RETRY%billing': this name is reserved"):
+        sink(topic="%RETRY%billing")
+    with pytest.raises(InvalidConfiguration, match="groupId='CID_RMQ_SYS_x': this name is reserved"):
+        stream(groupId="CID_RMQ_SYS_x")
+    # What brokers write there may be read.
+    assert stream(subscribe="%DLQ%billing")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
