@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -129,3 +130,9 @@ def test_empty_batches_and_columns_of_nulls_pass() -> None:
     check_batch(from_messages([]))
     check_batch(from_messages([Message(b"")] * 3))
     check_batch(from_messages([Message(b"", tag=None, properties={})] * 3))
+
+
+def test_the_page_on_the_protocol_lists_every_refused_property() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    names = [*REFUSED, *(f"{prefix}…" for prefix in REFUSED_PREFIXES)]
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -34,6 +34,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
     (message_errors.ReservedName, 2),
+    (message_errors.InvalidMessage, 2),
     (errors.NameServersUnreachable, 4),
     (errors.BrokerUnreachable, 4),
     (errors.BrokerUnavailable, 4),

@@ -48,6 +48,9 @@ def parse_tags(expression: str) -> tuple[str, ...]:
 
 def why_no_tag(tag: str) -> str | None:
     """Return what is wrong with a tag, its length apart; None if it is one."""
+    if tag.isalnum():
+        # Nearly every tag; this is ten times as quick as a search.
+        return None
     if not tag:
         return "is empty"
     if tag == EVERYTHING:
