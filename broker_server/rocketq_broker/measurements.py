@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.model import QueueOffsets
+from rocketq.protocol.reserved_names import is_retry_topic, is_system_topic
 from rocketq_broker.admission import BodySizes
 from rocketq_broker.store.clock_record import Doubt
 from rocketq_broker.store.store import MessageStore, StoreStatistics
@@ -303,4 +304,4 @@ def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
 
 def _kind(topic: str) -> tuple[str, str, str]:
     """Return the labels message_type, is_retry and is_system of a topic."""
-    return "normal", str(topic.startswith("%RETRY%")).lower(), str(topic.startswith("rmq_sys_")).lower()
+    return "normal", str(is_retry_topic(topic)).lower(), str(is_system_topic(topic)).lower()

@@ -32,6 +32,7 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.patience import PERSIST_MS
 from rocketq.protocol.calls import WAIT_MS_MAX
 from rocketq.protocol.model import is_legal_name
+from rocketq.protocol.reserved_names import is_reserved_group, is_reserved_topic
 from rocketq.protocol.sinks import OnDecided
 
 # --- the configurations -------------------------------------------------------------
@@ -152,6 +153,10 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         raise InvalidConfiguration(
             "groupId", group, "not a legal group name", hint="Use the characters A-Z a-z 0-9 _ - % |."
         )
+    if group is not None and is_reserved_group(group):
+        raise InvalidConfiguration(
+            "groupId", group, "this name is reserved for the system", hint="Choose another name."
+        )
     return SourceOptions(
         nameservers=given.nameservers(),
         subscription=_subscription(given),
@@ -181,6 +186,10 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     if topic is not None and not is_legal_name(topic):
         raise InvalidConfiguration(
             "topic", topic, "not a legal topic name", hint="Use the characters A-Z a-z 0-9 _ - % |."
+        )
+    if topic is not None and is_reserved_topic(topic):
+        raise InvalidConfiguration(
+            "topic", topic, "this name is reserved for the system", hint="Write to another topic."
         )
     compression = given.choice("compression", ("none", "lz4", "zstd"), "none")
     delivery = _delivery(given, use)

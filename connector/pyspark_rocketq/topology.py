@@ -34,6 +34,7 @@ from rocketq.errors import (
 )
 from rocketq.protocol.calls import TopicOffsets
 from rocketq.protocol.model import MessageQueue, Perm, QueueOffsets
+from rocketq.protocol.reserved_names import is_reserved_topic
 from rocketq.protocol.route import TopicRoute
 
 #: Calls to brokers that are made at the same time.
@@ -41,9 +42,6 @@ PARALLEL_CALLS: Final = 16
 
 #: The routes of so many topics are asked for each time; those of more are as old as the cache lets them.
 FRESH_TOPICS_MAX: Final = 32
-
-#: Topics that brokers keep for themselves; a pattern never means them.
-_SYSTEM_TOPIC: Final = re.compile(r"%RETRY%.*|%DLQ%.*|rmq_sys_.*", re.IGNORECASE)
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -222,7 +220,8 @@ def _topics(
     if isinstance(subscription, SubscribedPattern):
         listed = {*connection.routes.topics().topics, *(topic for topic, _ in named)}
         matching = (topic for topic in listed if re.fullmatch(subscription.pattern, topic))
-        return sorted(topic for topic in matching if not _SYSTEM_TOPIC.fullmatch(topic))
+        # A pattern never means the topics that brokers keep for themselves.
+        return sorted(topic for topic in matching if not is_reserved_topic(topic))
     return sorted(subscription.topics if isinstance(subscription, Subscribed) else subscription.queues)
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         TooSlow,
         TopicNotFound,
     )
+    from rocketq.message_errors import InvalidMessage, ReservedName
     from rocketq.producer import Producer
     from rocketq.protocol.model import (
         Message,
@@ -77,6 +78,7 @@ __all__ = [
     "InvalidBatch",
     "InvalidConfiguration",
     "InvalidFilter",
+    "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
     "Message",
@@ -93,6 +95,7 @@ __all__ = [
     "QueueSelector",
     "Random",
     "RemoteError",
+    "ReservedName",
     "RocketqError",
     "RoundRobin",
     "RouteNotFound",
@@ -117,6 +120,8 @@ _HOMES: Final = {
     "TransportConfig": "rocketq.config",
     "CONSUMED_SCHEMA": "rocketq.consumed",
     "Consumer": "rocketq.consumer",
+    "InvalidMessage": "rocketq.message_errors",
+    "ReservedName": "rocketq.message_errors",
     "Producer": "rocketq.producer",
     "Message": "rocketq.protocol.model",
     "MessageQueue": "rocketq.protocol.model",

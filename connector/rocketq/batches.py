@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from rocketq.errors import InvalidBatch
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
+from rocketq.protocol.message_rules import check_batch
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages, normalise
 
@@ -23,8 +24,18 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
     """Return `data` as batches of schema message/1, without empty ones.
 
     Takes a Table, RecordBatch, pandas DataFrame, anything else with Arrow's
-    stream interface, or a sequence of Message. Raises InvalidBatch.
+    stream interface, or a sequence of Message. Raises InvalidBatch, or InvalidMessage, which
+    counts rows over all of `data`.
     """
+    batches = [batch for batch in _batches(data) if batch.num_rows]
+    first_row = 0
+    for batch in batches:
+        check_batch(batch, first_row)
+        first_row += batch.num_rows
+    return batches
+
+
+def _batches(data: Any) -> list[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         table: pa.RecordBatch | pa.Table = data
     elif isinstance(data, pa.Table):
@@ -40,7 +51,7 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
             f"messages cannot be made of a {type(data).__name__}",
             hint="Give a pyarrow Table or RecordBatch, a pandas DataFrame, or a list of Message.",
         )
-    return [batch for batch in normalise(table) if batch.num_rows]
+    return normalise(table)
 
 
 def stamped(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:

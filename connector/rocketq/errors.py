@@ -12,6 +12,7 @@
     │   ├── InvalidRequest             INVALID_REQUEST           400
     │   ├── InvalidName                INVALID_NAME              400
     │   ├── InvalidBatch               INVALID_BATCH             400
+    │   ├── (of messages' contents and reserved names: `rocketq.message_errors`)
     │   ├── InvalidFilter              INVALID_FILTER            400
     │   ├── NoPermission               NO_PERMISSION             403
     │   ├── NotFound                   NOT_FOUND                 404

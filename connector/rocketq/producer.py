@@ -28,10 +28,12 @@ from rocketq.batches import batches_of, stamped
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
 from rocketq.delivery import APPEND, Delivery, Parcel, Post
-from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, InvalidName, RocketqError, SendFailed
+from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, RocketqError, SendFailed
 from rocketq.fault import FaultTolerance
 from rocketq.pipeline import Pipeline
-from rocketq.protocol.model import Message, MessageQueue, SendResult, is_legal_name
+from rocketq.protocol.message_rules import check_message
+from rocketq.protocol.model import Message, MessageQueue, SendResult
+from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
 from rocketq.routes import RouteCache
@@ -107,8 +109,8 @@ class Producer:
 
         A status other than SEND_OK is returned, not raised: the message is
         stored, but not as safely as the broker is set to. Raises SendFailed
-        after all attempts, InvalidBatch or TooLarge at once, RouteNotFound,
-        NameServersUnreachable, Closed.
+        after all attempts; InvalidMessage, ReservedName, InvalidBatch or TooLarge at once;
+        RouteNotFound, NameServersUnreachable, Closed.
         """
         message = self._message(body, key, tag, properties)
         return self._send_one(topic, message, ordering_key, queue, timeout_ms, self.config.retries)
@@ -243,13 +245,14 @@ class Producer:
         if content is None:
             raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
         given = dict(properties) if properties is not None else None
+        # Before it waits with others: one that the broker refuses would take them along.
+        check_message(tag, given or ())
         return Message(content, _bytes(key), tag, given, self._clock.now_us())
 
     def _check(self, topic: str) -> None:
         if self._closed:
             raise Closed("The producer")
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_user_topic(topic)
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         self._check(topic)

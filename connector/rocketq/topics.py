@@ -24,13 +24,13 @@ from rocketq.errors import (
     Conflict,
     InternalError,
     InvalidConfiguration,
-    InvalidName,
     RemoteError,
     RocketqError,
     TopicNotFound,
 )
 from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.model import TopicConfig, is_legal_name
+from rocketq.protocol.model import TopicConfig
+from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.route import MASTER_ID, BrokerIdentity, TopicRoute
 from rocketq.routes import RouteCache
 from rocketq.topic_errors import UnreadMessages
@@ -74,11 +74,10 @@ class TopicAdmin:
         Conflict, also on a broker that was not chosen; with `request.if_absent` it spreads to the chosen
         ones that lack it. With `request.automatic` it is enough that one broker allows it.
 
-        Raises InvalidConfiguration for an unknown broker or cluster, NoPermission, BrokerUnreachable,
-        NameServersUnreachable.
+        Raises InvalidName, ReservedName, InvalidConfiguration for an unknown broker or cluster,
+        NoPermission, BrokerUnreachable, NameServersUnreachable.
         """
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_user_topic(topic)
         identities = self._identities()
         if not identities and brokers is None and cluster is None:
             raise BrokerUnreachable(

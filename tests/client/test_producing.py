@@ -18,10 +18,12 @@ from rocketq import (
     Closed,
     InvalidBatch,
     InvalidConfiguration,
+    InvalidMessage,
     InvalidName,
     Message,
     MessageQueue,
     QueueNotFound,
+    ReservedName,
     RouteNotFound,
     SendResult,
     SendStatus,
@@ -73,8 +75,10 @@ def test_text_is_sent_as_utf8_and_an_empty_body_is_a_message(mq: Client, topic: 
     with mq.producer() as producer:
         producer.send(topic, "grüße", key="ключ")
         producer.send(topic, b"")
-    table = read_all(mq, topic, 2)
-    assert sorted(table["body"].to_pylist()) == [b"", "grüße".encode()]
+        producer.submit(topic, "").result()
+        producer.send_batch(topic, [Message(b"", tag="marker")])
+    table = read_all(mq, topic, 4)
+    assert sorted(table["body"].to_pylist()) == [b"", b"", b"", "grüße".encode()]
     assert "ключ".encode() in table["key"].to_pylist()
 
 
@@ -260,6 +264,41 @@ def test_what_a_broker_refuses_for_its_content_is_raised_at_once(mq: Client, top
             producer.send(topic, b"x", properties={"n": 1})  # type: ignore[dict-item]
         with pytest.raises(InvalidName):
             producer.send("not a name", b"x")
+
+
+def test_what_no_message_may_have_is_refused_before_anything_is_sent(mq: Client, topic: str) -> None:
+    """Not even the topic is made; and `submit` raises itself, so the message takes no others along."""
+    bad = [Message(b"x")] * 3 + [Message(b"x", properties={"a": "b", "TIMER_DELAY_SEC": "5"})]
+    with mq.producer() as producer:
+        for call in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(InvalidMessage, match="the property 'DELAY' asks for a delayed delivery"):
+                call(topic, b"x", properties={"DELAY": "3"})
+            with pytest.raises(InvalidMessage, match=r"the tag 'A\|B' has a '\|'"):
+                call(topic, b"x", tag="A|B")
+        for data in (bad, from_messages(bad), pa.Table.from_batches([from_messages([each]) for each in bad])):
+            with pytest.raises(InvalidMessage, match="'TIMER_DELAY_SEC' in row 3"):
+                producer.send_batch(topic, data)
+        with pytest.raises(InvalidMessage, match="the tag 'A B' in row 1 has white space"):
+            producer.send_batch(topic, pd.DataFrame({"body": ["a", "b"], "tag": [None, "A B"]}))
+    with pytest.raises(RouteNotFound):
+        mq.route(topic)
+
+
+@pytest.mark.parametrize("name", ["%RETRY%billing", "%DLQ%billing", "TBW102", "rmq_sys_x"])
+def test_a_reserved_topic_is_neither_made_nor_sent_to(mq: Client, name: str) -> None:
+    with pytest.raises(ReservedName):
+        mq.create_topic(name)
+    with mq.producer() as producer:
+        for send in (producer.send, producer.submit):
+            with pytest.raises(ReservedName):
+                send(name, b"x")
+        with pytest.raises(ReservedName):
+            producer.send_batch(name, [Message(b"x")])
+
+
+def test_a_reserved_group_is_refused(mq: Client, topic: str) -> None:
+    with pytest.raises(ReservedName, match="CID_RMQ_SYS_TRANS"):
+        mq.consumer(topic, group="CID_RMQ_SYS_TRANS")
 
 
 def test_no_messages_are_no_results(mq: Client, topic: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rocketq import errors
+from rocketq import errors, message_errors
 from rocketq.clock import ManualClock
 from rocketq.protocol.calls import (
     AlterTopicRequest,
@@ -109,6 +109,11 @@ ERRORS: Final = (
     errors.TooLarge("the decompressed batch", 70_000_000, 67_108_864),
     errors.StoreFull("broker-a", 96),
     errors.CorruptFrame(128, "the magic number is 0x00000000, not 0x01465152"),
+    message_errors.InvalidMessage(
+        "property", "DELAY", "asks for a delayed delivery", hint="Leave it out.", row=7
+    ),
+    message_errors.InvalidMessage("tag", "A B", "has white space"),
+    message_errors.ReservedName("topic", "%RETRY%billing"),
 )
 
 UNITS_AT: Final = (4_096, 600)

@@ -239,6 +239,15 @@ def test_a_decided_number_fails_a_stream_by_default_and_skips_a_transaction() ->
         sink_options(SINK | {"onDecidedBatch": "skip"}, Use.BATCH_WRITE)
 
 
+def test_names_that_the_system_keeps_for_itself_are_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="topic='%RETRY%billing': this name is reserved"):
+        sink(topic="%RETRY%billing")
+    with pytest.raises(InvalidConfiguration, match="groupId='CID_RMQ_SYS_x': this name is reserved"):
+        stream(groupId="CID_RMQ_SYS_x")
+    # What brokers write there may be read.
+    assert stream(subscribe="%DLQ%billing")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

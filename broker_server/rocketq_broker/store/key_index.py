@@ -34,6 +34,7 @@ from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.hashing import PRIME_1, PRIME_2, hash_column, hash_value
 from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.slices import FrameSlice
+from rocketq.protocol.system_properties import KEYS
 from rocketq_broker.store import index_file
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.damage import next_sound_frame, sound_frames_behind, sound_header
@@ -52,7 +53,6 @@ from rocketq_broker.store.index_file import (
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.writer import Published
 
-KEYS_PROPERTY: Final = "KEYS"
 #: A file is written at this many entries, or when this much log has gone by without.
 FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
@@ -442,7 +442,7 @@ def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64
     properties = batch.column("properties")
     if properties.null_count == len(properties):
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
-    joined = pc.map_lookup(properties, pa.scalar(KEYS_PROPERTY), "first")
+    joined = pc.map_lookup(properties, pa.scalar(KEYS), "first")
     if joined.null_count == len(joined):
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     lists = pc.utf8_split_whitespace(joined)

@@ -15,7 +15,7 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, sink_errors, topic_errors
+from rocketq import errors, message_errors, sink_errors, topic_errors
 from rocketq.child import ServerNotStarted
 from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
 from rocketq.cli.output import say
@@ -34,6 +34,8 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
+    (message_errors.ReservedName, 2),
+    (message_errors.InvalidMessage, 2),
     (errors.NameServersUnreachable, 4),
     (errors.BrokerUnreachable, 4),
     (errors.BrokerUnavailable, 4),
