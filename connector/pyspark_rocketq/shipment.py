@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict, TypeVar, cast
 
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.options import QueueSelection, SinkOptions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark_rocketq.outgoing import Destination
     from rocketq.producer import Producer, SelectionName
+    from rocketq.protocol.model import MessageQueue
 
 #: Requests in flight of one task, where order does not matter.
 IN_FLIGHT: Final = 3
@@ -33,13 +34,24 @@ JOIN_BELOW_BYTES: Final = 512 * 1024
 #: Attempts end with sendTimeoutMs, not with their number.
 RETRIES: Final = 1_000
 
-SELECTIONS: Final[dict[QueueSelection, SelectionName]] = {
-    QueueSelection.ROUND_ROBIN: "round_robin",
-    QueueSelection.HASH: "hash",
-    QueueSelection.RANDOM: "random",
-}
-
 R = TypeVar("R")
+
+
+class Placement(TypedDict, total=False):
+    """What chooses the queues of a request, as `Producer.send_batch` and `stage_batch` take it."""
+
+    queue: MessageQueue
+    ordering_key: str
+    selection: SelectionName
+
+
+def placement(options: SinkOptions, destination: Destination) -> Placement:
+    """Return what chooses the queues: the rows' own queue, or what `queueSelection` says."""
+    if destination.queue is not None:
+        return {"queue": destination.queue}
+    if options.selection is QueueSelection.HASH:
+        return {"ordering_key": "key"}
+    return {"selection": "random" if options.selection is QueueSelection.RANDOM else "round_robin"}
 
 
 class Shipment(Generic[R]):

@@ -93,7 +93,8 @@ class Pipeline:
             return self._closed or self._accumulator.buffered_bytes + size <= limit
 
         if not has_room() and not self._changed.wait_for(has_room, timeout_ms / 1000):
-            raise SendFailed(topic, [f"the send buffer of {limit} bytes stayed full"], timeout_ms)
+            why = f"the send buffer of {limit} bytes stayed full"
+            raise SendFailed(topic, [why], timeout_ms, may_be_stored=False)
         if self._closed:
             raise Closed("The producer")
 
