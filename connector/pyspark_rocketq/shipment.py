@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict, TypeVar, c
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.options import QueueSelection, SinkOptions
 from rocketq.config import ProducerConfig
+from rocketq.errors import QueueNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,15 @@ class Shipment(Generic[R]):
             table = table.combine_chunks()
         allowed = 1 if destination.queue is not None else self._in_flight_max
         self._settle(allowed - 1)
-        self._in_flight.add(self._workers.submit(self._request, destination, table))
+        self._in_flight.add(self._workers.submit(self._sent, destination, table))
+
+    def _sent(self, destination: Destination, table: pa.Table) -> list[R]:
+        try:
+            return self._request(destination, table)
+        except QueueNotFound as error:
+            if destination.queue is not None:
+                error.hint = f"Rows name this queue in their columns broker and queue. {error.hint}"
+            raise
 
     def _settle(self, left: int) -> None:
         """Wait until at most `left` requests are in flight; raise what one of them raised."""
