@@ -2,7 +2,7 @@
 
 Spark, the wire and the disk all hold record batches of this schema:
 
-    key         binary                 what a message is found and ordered by
+    key         binary                 what a message is found by
     tag         string                 what it is filtered by
     body        binary not null        what it says
     properties  map<string, string>    what else is known of it
