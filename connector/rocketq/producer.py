@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from rocketq.accumulator import Destination, Waiting
 from rocketq.batches import OrderingKeys, ordered_batches
@@ -36,7 +37,7 @@ from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, InvalidNa
 from rocketq.fault import FaultTolerance
 from rocketq.parcels import Parcel, parcels
 from rocketq.pipeline import Pipeline
-from rocketq.protocol.hashing import hash_value
+from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.model import Message, MessageQueue, SendResult, is_legal_name
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
@@ -188,7 +189,8 @@ class Producer:
         queues = self._queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        return self._started_pipeline().submit(Destination(topic, chosen), message, order)
+        destination = Destination(topic, chosen, is_keyed=order is not None)
+        return self._started_pipeline().submit(destination, message, order)
 
     # --- many messages -----------------------------------------------------------
 
@@ -355,19 +357,33 @@ class Producer:
             retries=self.config.retries if retries is None else retries,
         )
 
-    def _send_waiting(self, destination: Destination, waiting: Sequence[Waiting]) -> SendResult:
-        """Send an accumulated batch (called by the pipeline's threads)."""
+    def _send_waiting(
+        self, destination: Destination, waiting: Sequence[Waiting]
+    ) -> Iterator[tuple[Iterable[int], SendResult]]:
+        """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
+        selector, slices = self._placed(destination, waiting)
+        for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
+            for parcel in of_broker:
+                sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
+                for piece, result in sent:
+                    yield piece.row_numbers(), result
+
+    def _placed(
+        self, destination: Destination, waiting: Sequence[Waiting]
+    ) -> tuple[QueueSelector, list[QueueSlice]]:
+        """Choose the queues of an accumulated batch, by the route of now."""
         batch = from_messages([w.message for w in waiting])
-        selector: QueueSelector = self._round_robin
-        chosen = destination.queue
-        if chosen is None:
-            queues = self._delivery.write_queues(destination.topic)
-            chosen = selector.select(queues, Selection(now_ms=self._delivery.now_ms()))
-        else:
-            selector = Explicit(chosen)
-        parcel = Parcel(destination.topic, (QueueSlice(chosen, batch, 0),))
-        ((_, result),) = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
-        return result
+        if destination.queue is not None and not destination.is_keyed:
+            return Explicit(destination.queue), [QueueSlice(destination.queue, batch, 0)]
+        queues = self._delivery.write_queues(destination.topic)
+        now_ms = self._delivery.now_ms()
+        if destination.is_keyed:
+            hashes = hash_column(pa.array([w.order for w in waiting], pa.binary()))
+            return self._by_hash, self._by_hash.partition(
+                queues, batch, Selection(hashes=hashes, now_ms=now_ms)
+            )
+        chosen = self._round_robin.select(queues, Selection(now_ms=now_ms))
+        return self._round_robin, [QueueSlice(chosen, batch, 0)]
 
     def _selector(
         self,

@@ -126,6 +126,27 @@ def test_a_keyed_batch_whose_broker_leaves_the_route_is_stored_once_and_in_order
             assert mine == sorted(mine)
 
 
+def test_submitted_messages_of_a_key_stay_in_order_when_its_broker_leaves_the_route(
+    small: SmallCluster, mq: Client
+) -> None:
+    leaving, staying = small.brokers
+    # The first request of the leaving broker is stored; the second is refused.
+    leaving.instead = in_turn(lambda: None, refused_and(lambda: leave(small, leaving)))
+    with mq.producer(timeout_ms=60_000, batch_messages=5, linger_ms=0) as producer:
+        futures = [producer.submit(TOPIC, b"%d" % n, ordering_key=b"k%d" % (n % 23)) for n in range(1_000)]
+        producer.flush()
+        results = [future.result() for future in futures]
+    assert sorted(map(int, stored(small))) == list(range(1_000))
+    assert leaving.name in {result.queue.broker for result in results}
+    for n, result in enumerate(results):
+        (broker,) = (b for b in small.brokers if b.name == result.queue.broker)
+        assert broker.bodies(result.queue.queue)[result.offset] == b"%d" % n
+    for key in range(23):
+        for queue in (0, 1):
+            mine = [int(body) for body in staying.bodies(queue) if int(body) % 23 == key]
+            assert mine == sorted(mine)
+
+
 def test_a_message_for_an_explicit_queue_waits_for_its_broker_to_come_back(
     small: SmallCluster, mq: Client
 ) -> None:
