@@ -121,7 +121,8 @@ def _key_hashes(keys: Any, given: OrderingKeys) -> Hashes:
         if isinstance(keys, bytes | bytearray | memoryview):
             raise TypeError("one value, and a batch needs a key for each message")
         if not isinstance(keys, pa.Array | pa.ChunkedArray):
-            keys = pa.array(keys, from_pandas=True)
+            kind = pa.binary() if isinstance(keys, list | tuple) else None
+            keys = pa.array(keys, kind, from_pandas=True)
         column = pc.cast(keys, pa.binary())
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise InvalidConfiguration(

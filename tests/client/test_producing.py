@@ -179,6 +179,7 @@ BODIES = TABLE.select(["body", "key"])
         (BODIES, pa.array(KEYS)),
         (BODIES, pa.chunked_array([KEYS[:20], KEYS[20:]])),
         (BODIES, [key.decode() for key in KEYS]),
+        (BODIES, [KEYS[0].decode(), *KEYS[1:]]),
         (BODIES, np.array([key.decode() for key in KEYS], dtype=object)),
         (BODIES, pa.array([key.decode() for key in KEYS]).dictionary_encode()),
         ([Message(b"%d" % n, key) for n, key in enumerate(KEYS)], "key"),
