@@ -33,7 +33,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.errors import BatchUnknown
 from pyspark_rocketq.options import SinkOptions
-from pyspark_rocketq.shipment import SELECTIONS, producer_for, shipped
+from pyspark_rocketq.shipment import placement, producer_for, shipped
 from rocketq.errors import RocketqError
 from rocketq.protocol.model import SendStatus
 from rocketq.protocol.sinks import CommitOutcome, Participant
@@ -122,13 +122,7 @@ def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch
     producer, name = producer_for(options), sink.stage(batch.number, batch.run)
 
     def stage(destination: Destination, table: pa.Table) -> list[StagedSlice]:
-        return producer.stage_batch(
-            name,
-            destination.topic,
-            table,
-            selection=SELECTIONS[options.selection],
-            queue=destination.queue,
-        )
+        return producer.stage_batch(name, destination.topic, table, **placement(options, destination))
 
     from rocketq.staging import participants, rows_by_topic
 

@@ -3,7 +3,8 @@
 One NameServer is picked at random and kept while it answers; when it does not,
 the next is asked. A route is asked for again when it is older than 30 s or was
 declared stale by whoever failed with it. There is no thread: a caller that
-finds a route old renews it, while others go on with the old one.
+finds a route old renews it, while others go on with the old one. A stale route
+serves nobody: all who ask for it wait for the one that renews it.
 
 A route once known stays usable: when no NameServer answers, or one that has just
 restarted knows no topic yet, the cached route serves on (RocketMQ:
@@ -109,7 +110,7 @@ class RouteCache:
         if cached is not None and self._is_fresh(cached):
             return cached.route
         lock = self._renew_lock(topic)
-        if not lock.acquire(blocking=cached is None):
+        if not lock.acquire(blocking=cached is None or cached.stale):
             # Somebody is renewing it right now; what is cached serves meanwhile.
             assert cached is not None
             return cached.route

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rocketq.broker_api import BrokerApi
-from rocketq.delivery import Parcel
 from rocketq.errors import RemoteError
+from rocketq.parcels import Parcel
 from rocketq.protocol.model import MessageQueue, SendStatus
 from rocketq.protocol.sinks import Participant, StageName
 from rocketq.sink_api import SinkApi

@@ -212,7 +212,7 @@ def test_deleting_a_topic_asks_for_its_name(rocketq: Shell, topic: str) -> None:
 
 def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> None:
     lines = ["first", "", "tab\there", "snow ☃", "last without a newline"]
-    produced = rocketq("produce", topic, "-k", "same", "--selection", "hash", stdin="\n".join(lines))
+    produced = rocketq("produce", topic, "--ordering-key", "same", stdin="\n".join(lines))
     assert produced.code == 0, produced.err
     assert produced.out == ""
     assert f"sent 5 message(s) to 1 queue(s) of {topic}" in produced.err
@@ -223,7 +223,7 @@ def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> No
 
 def test_a_file_of_many_megabytes_passes_in_order(rocketq: Shell, topic: str) -> None:
     lines = [f"{number:06d} {'x' * 60}" for number in range(50_000)]
-    produced = rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="\n".join(lines) + "\n")
+    produced = rocketq("produce", topic, "--ordering-key", "k", stdin="\n".join(lines) + "\n")
     assert produced.code == 0, produced.err
     assert rocketq("consume", topic).out.splitlines() == lines
 
@@ -244,6 +244,33 @@ def test_json_lines_carry_key_tag_and_properties(rocketq: Shell, topic: str) -> 
     assert rocketq("consume", topic, "-o", "json", "--follow").code == 2
 
 
+def test_json_lines_of_one_ordering_key_share_a_queue_whatever_they_are_found_by(
+    rocketq: Shell, topic: str
+) -> None:
+    rows = [
+        {"body": str(n), "key": f"o-{n}", "ordering_key": None if n == 60 else f"c-{n % 5}"}
+        for n in range(61)
+    ]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    assert rocketq("produce", topic, "--jsonl", stdin=given).code == 0
+    found = rocketq("consume", topic, "-o", "jsonl").lines
+    assert len(found) == 61
+    for customer in range(5):
+        mine = [row for row in found if int(row["body"]) % 5 == customer and row["body"] != "60"]
+        assert len({(row["broker"], row["queue"]) for row in mine}) == 1
+        assert [int(row["body"]) for row in mine] == list(range(customer, 60, 5))
+    assert {row["key"] for row in found} == {f"o-{n}" for n in range(61)}
+
+
+def test_selection_by_hash_is_refused_and_names_the_ordering_key(rocketq: Shell, topic: str) -> None:
+    refused = rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\n")
+    assert refused.code == 2
+    assert "--ordering-key" in refused.err
+    both = rocketq("produce", topic, "--ordering-key", "k", "--selection", "random", stdin="a\n")
+    assert both.code == 2
+    assert "--ordering-key" in both.err
+
+
 @pytest.mark.parametrize("line", ["not json", '"text"', '{"key": "no body"}', '{"body": "b", "colour": 1}'])
 def test_a_bad_json_line_is_named_by_its_number(rocketq: Shell, topic: str, line: str) -> None:
     done = rocketq("produce", topic, "--jsonl", stdin='{"body": "good"}\n' + line + "\n")
@@ -252,13 +279,13 @@ def test_a_bad_json_line_is_named_by_its_number(rocketq: Shell, topic: str, line
 
 
 def test_consuming_stops_at_a_count_and_formats_what_is_asked(rocketq: Shell, topic: str) -> None:
-    rocketq("produce", topic, "-k", "k", "-t", "t", "--selection", "hash", stdin="a\nb\nc\n")
+    rocketq("produce", topic, "-k", "k", "-t", "t", "--ordering-key", "o", stdin="a\nb\nc\n")
     done = rocketq("consume", topic, "-n", "2", "-f", "%O|%k|%g|%s|100%%\\n")
     assert done.out == "0|k|t|a|100%\n1|k|t|b|100%\n"
 
 
 def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic: str) -> None:
-    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    rocketq("produce", topic, "--ordering-key", "k", stdin="a\nb\nc\n")
     group = f"group-of-{topic}"
     assert rocketq("consume", topic, "-g", group, "-n", "2").out == "a\nb\n"
     (row,) = [row for row in rocketq("group", "describe", group, "-o", "json").json if row["max"]]

@@ -160,8 +160,8 @@ def test_queue_selection_is_that_of_a_send(client: Client, producer: Producer, s
     sink.begin("run-1")
     keys = [f"k{n % 7}" for n in range(700)]
     rows = pa.table({"body": pa.array(keys, pa.binary()), "key": pa.array(keys, pa.binary())})
-    sent = producer.send_batch(sink.name, rows, selection="hash")
-    staged = producer.stage_batch(sink.stage(0, "run-1"), sink.name, rows, selection="hash")
+    sent = producer.send_batch(sink.name, rows, ordering_key="key")
+    staged = producer.stage_batch(sink.stage(0, "run-1"), sink.name, rows, ordering_key="key")
     assert [(s.queue, s.count) for s in staged] == [(s.queue, s.count) for s in sent]
 
 

@@ -102,8 +102,15 @@ def test_rows_that_name_their_queue_go_there_in_order(source: Source) -> None:
 
 
 def test_a_queue_that_does_not_exist_is_refused(source: Source) -> None:
-    with pytest.raises(QueueNotFound):
+    with pytest.raises(QueueNotFound, match=r"queue 9 on broker 'broker-a'.*columns broker and queue"):
         write(source, batch(value=numbered(1), broker=pa.array(["broker-a"]), queue=pa.array([9])))
+
+
+def test_an_unknown_broker_is_named_with_the_brokers_that_there_are(source: Source) -> None:
+    with pytest.raises(QueueNotFound, match="no writable queue 1 on broker 'broker-x'") as caught:
+        write(source, batch(value=numbered(1), broker=pa.array(["broker-x"]), queue=pa.array([1])))
+    assert "broker-a 0 to 1, broker-b 0 to 1" in caught.value.message
+    assert "columns broker and queue" in caught.value.hint
 
 
 def test_rows_go_to_the_topics_they_name(source: Source, client: Client) -> None:
