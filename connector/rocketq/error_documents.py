@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Imported for its classes: `by_code` finds those that exist.
+# Imported for their classes: `by_code` finds those that exist.
+from rocketq import registration_errors as registration_errors
 from rocketq import sink_errors as sink_errors
 from rocketq.errors import JsonFacts, RemoteError, RocketqError, by_code
 

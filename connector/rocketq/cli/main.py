@@ -15,7 +15,7 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, sink_errors
+from rocketq import errors, registration_errors, sink_errors
 from rocketq.child import ServerNotStarted
 from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
 from rocketq.cli.output import say
@@ -30,6 +30,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (errors.Conflict, 5),
+    (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
