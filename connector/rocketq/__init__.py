@@ -4,13 +4,16 @@
 `pyspark_rocketq`, or nothing at all: Spark finds the data source "rocketq" itself.
 
 Names are loaded when they are first used: the command line and the servers import from this
-package too, and have no use for Arrow or for a client.
+package too, and have no use for Arrow or for a client. The import has one effect: Spark, if it is
+started later, starts the same Python (`rocketq.spark_python`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from rocketq.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
@@ -131,6 +134,9 @@ _HOMES: Final = {
     "Random": "rocketq.selector",
     "RoundRobin": "rocketq.selector",
 }
+
+
+set_spark_python()
 
 
 def __getattr__(name: str) -> Any:
