@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         StoredMessage,
     )
     from rocketq.protocol.schema import MESSAGE_SCHEMA
+    from rocketq.query import FoundByKey, Query
     from rocketq.selector import ByHash, Explicit, QueueSelector, Random, RoundRobin
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "ConsumerConfig",
     "CorruptFrame",
     "Explicit",
+    "FoundByKey",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -92,6 +94,7 @@ __all__ = [
     "Perm",
     "Producer",
     "ProducerConfig",
+    "Query",
     "QueueNotFound",
     "QueueSelector",
     "Random",
@@ -128,6 +131,8 @@ _HOMES: Final = {
     "SendStatus": "rocketq.protocol.model",
     "StoredMessage": "rocketq.protocol.model",
     "MESSAGE_SCHEMA": "rocketq.protocol.schema",
+    "FoundByKey": "rocketq.query",
+    "Query": "rocketq.query",
     "ByHash": "rocketq.selector",
     "Explicit": "rocketq.selector",
     "QueueSelector": "rocketq.selector",

@@ -17,7 +17,7 @@ import rich_click as click
 
 from rocketq import errors, registration_errors, sink_errors
 from rocketq.child import ServerNotStarted
-from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
+from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
 from rocketq.cli.output import say
 
 UNHEALTHY: Final = 10
@@ -75,6 +75,7 @@ for command in (
     topics.topic,
     messages.produce,
     messages.consume,
+    query.query,
     groups.group,
     sinks.sink,
     cluster.cluster,
