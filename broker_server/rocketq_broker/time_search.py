@@ -22,7 +22,7 @@ from rocketq_broker.store.interval import FoundInTime, PlaceInTime, TimeQuery
 PARAMETERS: Final = frozenset({"begin", "end", "limit", "page"})
 DEFAULT_FOUND: Final = 64
 FOUND_MAX: Final = 1_000
-#: What the frames of a page may inflate to, the first one aside; a JSON answer is a few times that at most.
+#: Of the messages of a page, unless its first one is larger; a JSON answer is a few times that at most.
 INFLATED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 

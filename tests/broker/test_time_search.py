@@ -66,12 +66,30 @@ def test_pages_of_any_size_hold_each_message_of_the_interval_once(
     assert all(len(page) == limit for page in found[:-1])
 
 
-def test_a_page_ends_before_the_frame_that_would_inflate_to_too_much(broker: Http) -> None:
+def test_a_page_has_four_megabytes_of_messages_at_most(broker: Http) -> None:
     for _ in range(5):
         assert broker.send("orders", stream([Message(bytes(1_500_000))]), "?queue=0").status == 200
     found = pages(broker, "begin=0", 1_000)
     assert [len(page) for page in found] == [2, 2, 1]
     assert [each["offset"] for page in found for each in page] == list(range(5))
+
+
+def test_a_frame_that_inflates_to_much_is_shared_out_over_pages(broker: Http) -> None:
+    large = [Message(bytes(1_000_000)) for _ in range(10)]
+    assert broker.send("orders", stream(large, codec="zstd"), "?queue=1").status == 200
+    found = pages(broker, "begin=0", 1_000)
+    assert [each["offset"] for page in found for each in page] == list(range(10))
+    assert max(len(page) for page in found) <= 4
+
+
+def test_a_message_larger_than_a_page_is_a_page(broker: Http) -> None:
+    broker.create("large", read_queues=1, write_queues=1, message_bytes_max=8_000_000)
+    assert broker.send("large", stream([Message(bytes(6_000_000))] * 2)).status == 200
+    answer = broker.get("/v1/topics/large/messages?begin=0").json
+    assert [each["offset"] for each in answer["messages"]] == [0]
+    rest = broker.get(f"/v1/topics/large/messages?begin=0&page={answer['next_page']}").json
+    assert [each["offset"] for each in rest["messages"]] == [1]
+    assert rest["next_page"] is None
 
 
 def test_an_interval_without_messages_has_one_empty_page(filled: Http) -> None:

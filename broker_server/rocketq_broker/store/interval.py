@@ -32,7 +32,8 @@ class PlaceInTime(NamedTuple):
 class TimeQuery:
     """Messages of `topic` stored within [begin_us, end_us], oldest first, behind `after` if it is given.
 
-    A search ends after `limit` messages, or before the frame that would exceed `inflated_bytes_max`.
+    A search ends after `limit` messages, or before they have more than `inflated_bytes_max`; it takes one in
+    any case.
     """
 
     topic: str
@@ -88,15 +89,23 @@ def find_in_time(reader: QueueReader, query: TimeQuery) -> FoundInTime:
         if count == query.limit:
             return FoundInTime(tuple(found), _last_of(found))
         for piece in _open(reader, query, head):
-            inflated += piece.batch.nbytes
-            if found and inflated > query.inflated_bytes_max:
+            rows = _fitting_rows(piece, query.limit - count, query.inflated_bytes_max - inflated)
+            if not rows and found:
                 return FoundInTime(tuple(found), _last_of(found))
-            taken = min(piece.batch.num_rows, query.limit - count)
-            found.append(replace(piece, batch=piece.batch.slice(0, taken)))
-            count += taken
-            if taken < piece.batch.num_rows:
+            taken = piece.batch.slice(0, max(1, rows))
+            found.append(replace(piece, batch=taken))
+            count, inflated = count + taken.num_rows, inflated + taken.nbytes
+            if taken.num_rows < piece.batch.num_rows:
                 return FoundInTime(tuple(found), _last_of(found))
     return FoundInTime(tuple(found), None)
+
+
+def _fitting_rows(piece: FrameSlice, rows_max: int, bytes_max: int) -> int:
+    """Return how many of its messages to take to have at most so many bytes; found by halving."""
+    rows: int = min(piece.batch.num_rows, rows_max)
+    while rows and piece.batch.slice(0, rows).nbytes > bytes_max:
+        rows //= 2
+    return rows
 
 
 def _heads(reader: QueueReader, query: TimeQuery, queue: int) -> Iterator[Head]:
