@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from rocketq.broker_api import BrokerApi, replica_of
-from rocketq.errors import InvalidConfiguration, NotFound
+from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import StoredMessage
 from rocketq.routes import RouteCache
 from rocketq.transport import Transport
@@ -62,16 +62,14 @@ class Query:
     def by_id(self, message_id: str) -> StoredMessage:
         """Return the message with this id, `broker:topic:queue:offset`; results and messages have it.
 
-        Raises InvalidConfiguration for what is no id, NotFound if the message is not there (any more) or its
-        broker does not serve the topic, RouteNotFound, BrokerUnreachable.
+        Raises InvalidConfiguration for what is no id, NotFound if its broker does not have the message (any
+        more), BrokerUnreachable if the route does not name that broker or it does not answer, RouteNotFound.
         """
         matched = _MESSAGE_ID.match(message_id)
         if matched is None:
             raise InvalidConfiguration("message_id", message_id[:200], "is not broker:topic:queue:offset")
         broker, topic = matched[1], matched[2]
         route = self._routes.route(topic)
-        if route.broker(broker) is None:
-            raise NotFound("message", message_id)
         document = replica_of(route, broker, self._transport).message(message_id)
         return document.message(topic, broker)
 

@@ -18,7 +18,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, MutableMapping
-from pathlib import Path
 from typing import Final
 
 SWITCH: Final = "ROCKETQ_SET_PYSPARK_PYTHON"
@@ -67,4 +66,4 @@ def _is_of_this_environment(python3: str | None) -> bool:
     """Whether an interpreter is in the folder of this one; a virtual environment has its own folder."""
     if python3 is None:
         return False
-    return os.path.realpath(Path(python3).parent) == os.path.realpath(Path(sys.executable).parent)
+    return os.path.realpath(os.path.dirname(python3)) == os.path.realpath(os.path.dirname(sys.executable))
