@@ -2,7 +2,7 @@
 
 stdout carries the one line that says where it listens; logs go to stderr. Exit codes:
 0 after a stop in good order, 1 if the store could not be opened or failed, 2 for
-arguments that make no sense.
+arguments that make no sense, 5 if another live process has the broker's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", required=True, help="the broker group's name")
     made.add_argument("--data-dir", required=True, type=Path, help="where messages are kept")
     made.add_argument("--cluster", default="default")
-    made.add_argument("--broker-id", type=int, default=0, help="0 is the master")
+    made.add_argument("--broker-id", type=int, default=0, help="0: brokers do not replicate yet")
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
@@ -50,6 +50,10 @@ def parser() -> argparse.ArgumentParser:
     _add_store_arguments(made)
     made.add_argument("--heartbeat-ms", type=int, default=3_000)
     made.add_argument("--lease-ms", type=int, default=12_000)
+    made.add_argument(
+        "--wait-for-name", action="store_true",
+        help="while another live process has this broker's name, wait and serve nothing, instead of ending",
+    )  # fmt: skip
     made.add_argument("--parent-pid", type=int, default=0, help="end when this process is gone")
     return made
 
@@ -125,6 +129,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         stage_ttl_ms=arguments.stage_ttl_ms,
         heartbeat_ms=arguments.heartbeat_ms,
         lease_ms=arguments.lease_ms,
+        wait_for_name=arguments.wait_for_name,
     )
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq.protocol.route import MASTER_ID
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -29,12 +30,12 @@ DEFAULT_PORT: Final = 10911
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker process: a replica of the group `name`; broker id 0 is the master."""
+    """One broker process: the master of the group `name`. Ids above 0 are for replicas, which are to come."""
 
     name: str
     data_dir: Path
     cluster: str = "default"
-    broker_id: int = 0
+    broker_id: int = MASTER_ID
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
@@ -81,6 +82,8 @@ class BrokerConfig:
     heartbeat_ms: int = 3_000
     #: How long a NameServer believes in this broker without hearing of it.
     lease_ms: int = 12_000
+    #: Wait while another live process has this broker's name, instead of ending.
+    wait_for_name: bool = False
     #: Below this much free disk space the broker is no longer ready.
     free_disk_bytes_min: int = 64 * MIB
 
@@ -90,7 +93,13 @@ class BrokerConfig:
                 raise InvalidConfiguration(
                     kind.lower(), name, "is not a legal name", hint="Use 1 to 127 of A-Z a-z 0-9 _ - % |."
                 )
-        _check_range("broker_id", self.broker_id, 0, 1 << 31)
+        if self.broker_id != MASTER_ID:
+            raise InvalidConfiguration(
+                "broker_id", self.broker_id,
+                "brokers do not replicate yet: with an id above 0 it would be a second master with messages "
+                "of its own",
+                hint="Leave the id at 0, and give each broker a name of its own (--name).",
+            )  # fmt: skip
         _check_range("port", self.port, 0, 65_535)
         _check_range("segment_bytes", self.segment_bytes, 4 * KIB, 1 << 40)
         _check_range("default_queues", self.default_queues, 1, QUEUE_COUNT_MAX)

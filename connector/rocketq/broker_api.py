@@ -7,9 +7,10 @@ may have taken it; a refusal raises the error the broker drew.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
 from rocketq.protocol import calls
@@ -21,8 +22,11 @@ from rocketq.protocol.calls import (
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffsets,
+    KeySearchAnswer,
+    MessageDocument,
     SendAnswer,
     TimeOffsets,
+    TimeSearchAnswer,
     TopicDescription,
     TopicListing,
     TopicOffsets,
@@ -172,9 +176,37 @@ class BrokerApi:
             answer.body,
         )
 
-    def message(self, message_id: str) -> dict[str, Any]:
-        """Return one message as the JSON document of docs/protocol.md. Raises NotFound."""
-        return self._decoded(self._call("GET", path_of("messages", message_id)), dict[str, Any])
+    def message(self, message_id: str) -> MessageDocument:
+        """Return one message by its id. Raises NotFound."""
+        answer = self._call("GET", path_of("messages", message_id), answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, MessageDocument)
+
+    def find_by_key(
+        self, topic: str, key: bytes, *, begin_us: int | None, end_us: int | None, limit: int
+    ) -> KeySearchAnswer:
+        """Return up to `limit` messages with this key, newest first. Raises TopicNotFound, NoPermission."""
+        query: Query = {
+            "key_base64": base64.b64encode(key).decode("ascii"),
+            "begin": begin_us,
+            "end": end_us,
+            "limit": limit,
+        }
+        return self._search(topic, query, KeySearchAnswer)
+
+    def find_by_time(
+        self, topic: str, *, begin_us: int, end_us: int | None, limit: int, page: str | None = None
+    ) -> TimeSearchAnswer:
+        """Return a page of the messages stored in an interval, oldest first; its size is at most `limit`.
+
+        Raises TopicNotFound, NoPermission.
+        """
+        query: Query = {"begin": begin_us, "end": end_us, "limit": limit, "page": page}
+        return self._search(topic, query, TimeSearchAnswer)
+
+    def _search(self, topic: str, query: Query, kind: type[T]) -> T:
+        path = path_of("topics", topic, "messages")
+        answer = self._call("GET", path, query=query, answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, kind)
 
     # --- offsets -----------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from rocketq.producer import Producer
 from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
 from rocketq.protocol.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.protocol.route import ClusterView, TopicRoute
+from rocketq.query import Query
 from rocketq.routes import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.sinks import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks import Sink
@@ -58,6 +59,8 @@ class Client:
         self._transport = Transport(self._transport_config)
         self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
         self._topics = TopicAdmin(self._transport, self._routes)
+        #: Looks messages up by id, key and time.
+        self.query = Query(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
         self._open: list[Producer | Consumer] = []

@@ -21,7 +21,8 @@
     │   ├── MethodNotAllowed           METHOD_NOT_ALLOWED        405
     │   ├── TooSlow                    TOO_SLOW                  408
     │   ├── Conflict                   CONFLICT                  409
-    │   ├── (of sinks: `rocketq.sink_errors`; of topics: `rocketq.topic_errors`)
+    │   ├── (of sinks: `rocketq.sink_errors`; of topics: `rocketq.topic_errors`; of brokers that
+    │   │    register: `rocketq.registration_errors`)
     │   ├── TooLarge                   TOO_LARGE                 413
     │   ├── OffsetOutOfRange           OFFSET_OUT_OF_RANGE       416
     │   ├── SystemBusy                 SYSTEM_BUSY               429

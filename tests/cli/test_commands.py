@@ -359,6 +359,27 @@ def test_the_doctor_names_a_worker_python_that_cannot_work() -> None:
     assert done.returncode == 10
 
 
+def test_the_doctor_asks_for_spark_only_where_it_is_wanted(tmp_path: Path) -> None:
+    """Run without what is installed beside rocketq's own code and the command line's packages."""
+    script = (
+        "import importlib.util, sys\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'pyspark' else found(name, *rest)\n"
+        "from rocketq.cli.main import main\n"
+        "main(sys.argv[1:])"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", script, "doctor", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    servers_only = run("-o", "json")
+    assert servers_only.returncode == 0, servers_only.stdout
+    assert {row["status"] for row in json.loads(servers_only.stdout)} <= {"ok", "note"}
+    assert "Spark jobs need PySpark" in run().stderr
+    assert run("--spark").returncode == 10
+
+
 def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
     rocketq("produce", topic, stdin="\n".join("x" * 1_000 for _ in range(5_000)))
     command = f"'{sys.executable}' -m rocketq.cli.main consume {topic} | head -n 1"

@@ -16,7 +16,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ from rocketq_broker.store.retention import DiskUsage
 
 #: What the operating system says when there is no space; it then wrote nothing, or a part.
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: The file that a store keeps locked while it is open.
+LOCK_FILE: Final = "lock"
 #: Linux takes at most this many parts in one gathering write (IOV_MAX).
 PARTS_MAX = 1024
 
@@ -184,7 +186,7 @@ class OSFiles:
         return DiskUsage(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def lock(self) -> None:
-        descriptor = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -55,8 +55,10 @@ from rocketq_broker.store.group import (
 )
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
+from rocketq_broker.store.interval import FoundInTime, TimeQuery, find_in_time
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.queue_reader import StoreQueueReader
 from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
@@ -376,6 +378,16 @@ class MessageStore:
         except (CorruptFrame, CorruptQueue):
             # The units that lead to the frame are damaged as well.
             return located(self._log, self.broker, topic, (), damage)
+
+    def find_in_time(self, query: TimeQuery) -> FoundInTime:
+        """Return the messages stored within an interval, oldest first; raise TopicNotFound."""
+
+        def frame(topic: str, queue: int, offset: int) -> list[bytes]:
+            return self.pull(topic, queue, offset, max_bytes=1, max_messages=1).chunks
+
+        return find_in_time(
+            StoreQueueReader(self._log, self._queues, self._entry, self._steady, frame), query
+        )
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
         """Return a topic at run time, with the lag of every group; reads two headers a queue."""

@@ -15,9 +15,9 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, message_errors, sink_errors, topic_errors
+from rocketq import errors, message_errors, registration_errors, sink_errors, topic_errors
 from rocketq.child import ServerNotStarted
-from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
+from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
 from rocketq.cli.output import say
 
 UNHEALTHY: Final = 10
@@ -30,6 +30,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (errors.Conflict, 5),
+    (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
     (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
@@ -77,6 +78,7 @@ for command in (
     topics.topic,
     messages.produce,
     messages.consume,
+    query.query,
     groups.group,
     sinks.sink,
     cluster.cluster,

@@ -319,13 +319,14 @@ def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Call
         fill = _Template(template).fill
         return lambda message: sys.stdout.buffer.write(fill(message))
     if output == "json":
-        return lambda message: documents.append(_document(message))
-    return lambda message: click.echo(json.dumps(_document(message), ensure_ascii=False))
+        return lambda message: documents.append(document(message))
+    return lambda message: click.echo(json.dumps(document(message), ensure_ascii=False))
 
 
-def _document(message: StoredMessage) -> dict[str, Any]:
+def document(message: StoredMessage) -> dict[str, Any]:
     """Return a message in the form the broker's JSON has: text where it is text, else base64."""
     document: dict[str, Any] = {
+        "message_id": message.message_id,
         "topic": message.queue.topic,
         "broker": message.queue.broker,
         "queue": message.queue.queue,

@@ -7,13 +7,22 @@ Batches never pass here; they travel as frames or Arrow streams.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.model import Appended, Int64, QueueOffsets, SendStatus, TopicConfig
+from rocketq.protocol.model import (
+    Appended,
+    Int64,
+    MessageQueue,
+    QueueOffsets,
+    SendStatus,
+    StoredMessage,
+    TopicConfig,
+)
 
 FRAMES: Final = "application/vnd.rocketq.frames"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
@@ -272,3 +281,61 @@ class BrokerVersion:
     service: str
     version: str
     protocol: Int64 = 1
+
+
+# --- searching ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDocument:
+    """One message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
+
+    message_id: str
+    queue: Int64
+    offset: Int64
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> StoredMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return StoredMessage(
+            MessageQueue(topic, broker, self.queue),
+            self.offset,
+            _bytes_of(self.body, self.body_base64) or b"",
+            _bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeySearchAnswer:
+    """The messages of one broker that have a key, newest first; `lag_bytes` of its log were not indexed."""
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    lag_bytes: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearchAnswer:
+    """A page of the messages of one broker that were stored within an interval, oldest first."""
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    next_page: str | None = None
+
+
+def _bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+    if in_base64 is None:
+        return None if text is None else text.encode("utf-8")
+    try:
+        return base64.b64decode(in_base64, validate=True)
+    except ValueError as error:
+        raise InvalidRequest("the JSON body", f"a field is not base64: {error}") from None

@@ -36,12 +36,16 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """One broker process: a replica of the group `broker`; id 0 is the master."""
+    """One broker process: a replica of the group `broker`; id 0 is the master.
+
+    `process` is a random text that the process chose when it started.
+    """
 
     cluster: str
     broker: str
     broker_id: Int64
     address: str
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,11 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRequest:
-    """A broker's full registration; it is also its heartbeat (REGISTER_BROKER)."""
+    """A broker's full registration; it is also its heartbeat (REGISTER_BROKER).
+
+    `store` names the data directory that the process has locked: two live processes never have the same.
+    `held_since_us` is when a NameServer first gave this process its name; 0 before that.
+    """
 
     identity: BrokerIdentity
     data_version: DataVersion
@@ -129,6 +137,8 @@ class RegisterRequest:
     lease_ms: Int64 = 12_000
     ha_address: str = ""
     enable_acting_master: bool = False
+    store: str = ""
+    held_since_us: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)
