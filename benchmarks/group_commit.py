@@ -21,6 +21,7 @@ from benchmarks import data, servers
 from benchmarks.append import create_topic
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.small_sends import QUEUES, send_singles
+from rocketq.durability import sync_file
 from rocketq.protocol.ipc import write_stream
 
 SENDERS: Final = 64
@@ -48,7 +49,7 @@ def _one_by_one(chosen: Options, sync_ms: float) -> float:
             count, started = 0, time.perf_counter()
             while (elapsed := time.perf_counter() - started) < chosen.seconds:
                 os.pwrite(file, frame, count * FRAME_BYTES)
-                os.fdatasync(file)
+                sync_file(file)
                 time.sleep(sync_ms / 1000)
                 count += 1
             return count / elapsed

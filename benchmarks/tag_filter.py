@@ -27,7 +27,7 @@ from rocketq.protocol.ipc import read_stream, write_stream
 from rocketq.protocol.slices import open_frames
 
 BATCHES: Final = 300
-TARGET: Final = 5.0
+TARGET: Final = 3.0
 _NEXT: Final = NEXT_OFFSET_HEADER.encode()
 
 

@@ -26,7 +26,6 @@ ENTRY_POINTS: Final = {
     "rocketq.cli.main",
     "rocketq_broker.__main__",
     "rocketq_broker.salvage",
-    "rocketq_broker.scanner",
     "rocketq_nameserver.__main__",
 }
 

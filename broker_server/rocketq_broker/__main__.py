@@ -2,7 +2,7 @@
 
 stdout carries the one line that says where it listens; logs go to stderr. Exit codes:
 0 after a stop in good order, 1 if the store could not be opened or failed, 2 for
-arguments that make no sense.
+arguments that make no sense, 5 if another live process has the broker's name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 import structlog
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
-from rocketq_broker.config import DEFAULT_PORT, BrokerConfig, default_scan_processes
+from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from rocketq_broker.heap import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", required=True, help="the broker group's name")
     made.add_argument("--data-dir", required=True, type=Path, help="where messages are kept")
     made.add_argument("--cluster", default="default")
-    made.add_argument("--broker-id", type=int, default=0, help="0 is the master")
+    made.add_argument("--broker-id", type=int, default=0, help="0: brokers do not replicate yet")
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
@@ -49,6 +50,10 @@ def parser() -> argparse.ArgumentParser:
     _add_store_arguments(made)
     made.add_argument("--heartbeat-ms", type=int, default=3_000)
     made.add_argument("--lease-ms", type=int, default=12_000)
+    made.add_argument(
+        "--wait-for-name", action="store_true",
+        help="while another live process has this broker's name, wait and serve nothing, instead of ending",
+    )  # fmt: skip
     made.add_argument("--parent-pid", type=int, default=0, help="end when this process is gone")
     return made
 
@@ -78,10 +83,6 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
     ):
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
-    made.add_argument(
-        "--scan-processes", type=int, default=default_scan_processes(),
-        help="processes that take a share of long scans through a filter; 0: none",
-    )  # fmt: skip
 
 
 def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
@@ -121,7 +122,6 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         topics_max=arguments.topics_max,
         queues_max=arguments.queues_max,
         open_files_max=arguments.open_files_max,
-        scan_processes=arguments.scan_processes,
         queued_bytes_max=arguments.queued_bytes_max,
         queue_wait_ms_max=arguments.queue_wait_ms_max,
         flush_timeout_ms=arguments.flush_timeout_ms,
@@ -129,12 +129,20 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         stage_ttl_ms=arguments.stage_ttl_ms,
         heartbeat_ms=arguments.heartbeat_ms,
         lease_ms=arguments.lease_ms,
+        wait_for_name=arguments.wait_for_name,
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
+    try:
+        check_servers_run_here()
+    except InvalidConfiguration as error:
+        print(f"rocketq_broker: {error}", file=sys.stderr)
+        return 2
+    # Only now: it needs a POSIX system.
+
     configure_logging()
     keep_freed_memory()
     leave_out_pandas()

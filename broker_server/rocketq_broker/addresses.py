@@ -1,4 +1,8 @@
-"""Where the other brokers of the cluster are: asked of the NameServers, and kept until a call fails."""
+"""Which other brokers the cluster has, and where: asked of the NameServers, kept until a call fails.
+
+NameServers forget a broker when its lease has run out; `was_seen` remembers its name as long as this
+process lives.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ class Addresses:
         self._cluster = cluster
         self._topics = TopicAdmin(transport, RouteCache(nameservers, transport)) if nameservers else None
         self._known: dict[str, str] = {}
+        self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     def of(self, broker: str) -> str:
@@ -25,17 +30,36 @@ class Addresses:
         known = self._known.get(broker)
         if known is not None:
             return known
-        why = "no NameServer lists it as alive"
         with self._lock:
-            if self._topics is not None:
-                try:
-                    self._known = {each.broker: each.address for each in self._topics.masters(self._cluster)}
-                except RocketqError as error:
-                    why = error.message
+            problem = self._refresh()
             known = self._known.get(broker)
         if known is None:
+            why = problem or "no NameServer lists it as alive"
             raise BrokerUnreachable(broker, "no known address", why, sent=False)
         return known
+
+    def refresh(self) -> str:
+        """Learn who is alive, unless another thread is doing it; return what went wrong, if anything did."""
+        if not self._lock.acquire(blocking=False):
+            return ""
+        try:
+            return self._refresh()
+        finally:
+            self._lock.release()
+
+    def _refresh(self) -> str:
+        if self._topics is None:
+            return ""
+        try:
+            self._known = {each.broker: each.address for each in self._topics.masters(self._cluster)}
+        except RocketqError as error:
+            return error.message
+        self._seen.update(self._known)
+        return ""
+
+    def was_seen(self, broker: str) -> bool:
+        """Whether a NameServer has ever listed this broker to us."""
+        return broker in self._seen
 
     def forget(self, broker: str) -> None:
         """Ask again next time: it did not answer, so it may have moved."""

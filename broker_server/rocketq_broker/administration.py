@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from rocketq.protocol.calls import BrokerStatistics, DrainRequest, TopicStatistics
+from rocketq.protocol.calls import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
 from rocketq.service.documentation import takes
 from rocketq.service.operations import json_response
 from rocketq.service.routes import Permission, Resource, declare
@@ -23,6 +23,18 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         """Take writes away, or give them back, without stopping: producers go elsewhere, readers stay."""
         wanted = await json_body(request, DrainRequest)
         broker.drain(wanted.draining)
+        return json_response(_statistics(broker))
+
+    @app.put("/v1/clock", responses={200: {"model": BrokerStatistics}})
+    @takes(ClockRequest)
+    @declare(Permission.ADMIN, Resource.CLUSTER)
+    async def agree_clock(request: Request) -> Response:
+        """Agree to the broker's wall clock after it stepped, so that messages are deleted by age again.
+
+        The time given must be within an hour of the broker's clock, else 409 CONFLICT.
+        """
+        wanted = await json_body(request, ClockRequest)
+        await run_in_threadpool(broker.store.clock_watch.agree, wanted.at_us)
         return json_response(_statistics(broker))
 
     @app.get("/v1/statistics", responses={200: {"model": BrokerStatistics}})
@@ -57,4 +69,9 @@ def _statistics(broker: Broker) -> BrokerStatistics:
         open_files=store.open_files,
         disk_total_bytes=disk.total,
         disk_free_bytes=disk.free,
+        index_holes=store.index_holes,
+        index_hole_bytes=store.index_hole_bytes,
+        clock_doubt=store.clock.doubt.value,
+        clock_ahead_us=store.clock.ahead_us,
+        believe_at_us=store.clock.believe_at_us or None,
     )

@@ -1,7 +1,8 @@
 """What a batch must satisfy before it may be appended: the limits on single messages.
 
 `rocketq.protocol.ipc` has already bounded and validated the batch as Arrow; here
-its columns are held against the limits of RocketMQ's messages, all rows at once.
+its columns are held against the limits of RocketMQ's messages, and against the rules for
+tags and properties (`rocketq.protocol.message_rules`), all rows at once.
 The cost is a few looks at offset buffers: a column that is all null, or whose
 whole data is smaller than what one value may be, is let through without
 looking at any value.
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import InvalidBatch, TooLarge
+from rocketq.protocol.message_rules import check_batch
 from rocketq.protocol.model import KEY_BYTES_MAX, TAG_BYTES_MAX
 from rocketq.protocol.schema import MESSAGE_SCHEMA
 
@@ -38,11 +40,15 @@ class BodySizes:
     largest: int
 
 
-def admit(batch: pa.RecordBatch, message_bytes_max: int) -> BodySizes:
-    """Check every message of a valid batch; raise TooLarge or InvalidBatch, return what was measured."""
+def admit(batch: pa.RecordBatch, message_bytes_max: int, first_row: int = 0) -> BodySizes:
+    """Check every message of a valid batch; return what was measured.
+
+    Raises TooLarge, InvalidBatch, or InvalidMessage, whose row counts from `first_row`.
+    """
     _check_column(batch.column(_KEY), "a message's key", KEY_BYTES_MAX)
     _check_column(batch.column(_TAG), "a message's tag", TAG_BYTES_MAX)
     _check_properties(batch.column(_PROPERTIES))
+    check_batch(batch, first_row)
     measured = _measured(batch.column(_BODY))
     if measured.largest > message_bytes_max:
         raise TooLarge("a message's body", measured.largest, message_bytes_max)

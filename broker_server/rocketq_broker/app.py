@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
+from rocketq.registration_errors import BrokerNameTaken
 from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer, install_error_answers
 from rocketq.service.documentation import add_documentation
 from rocketq.service.guard import ConnectionCounts
@@ -65,6 +66,9 @@ OFFSETS: Final = DataRoute(
 FIND: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
 DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND)
 
+#: The exit code that the command line has for a conflict, too.
+NAME_TAKEN: Final = 5
+
 #: What tells data paths apart: how many parts, and those that are no names.
 _PathKey = tuple[int, bytes, bytes, bytes]
 _TOPIC_PART, _QUEUE_PART = 3, 5
@@ -102,8 +106,9 @@ class BrokerApp:
 
     @property
     def exit_code(self) -> int:
-        """0 after a stop in good order, 1 if the broker could not start or its log failed."""
-        return 1 if self.broker.failure is not None else 0
+        """0 after a stop in good order, 5 if another process has the name, 1 after any other failure."""
+        failure = self.broker.failure
+        return 0 if failure is None else NAME_TAKEN if isinstance(failure, BrokerNameTaken) else 1
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -205,7 +210,9 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
     registry.register(
         BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
     )
-    registry.register(SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls))
+    registry.register(
+        SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
+    )
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

@@ -1,10 +1,16 @@
 """One broker: its store, the calls that wait on it, its registration, and how it stops.
 
     STARTING ──> RUNNING ──> DRAINING ──> (stopped)
-                    └──────> FAILED ────> (stopped, exit code 1)
+        │           ├──────> FAILED ────> (stopped, exit code 1)
+        │           └──────> DISPLACED ─> (stopped, exit code 5)
+        └──> WAITING: another process has this broker's name, and it was told to wait for it
 
 The store's callbacks come on its own threads; here they are carried to the
 loop. `start`, `drain` and everything the HTTP side calls run on the loop's thread.
+
+A broker serves nothing before it has its name from the NameServers (`registrar.claim`); if all are silent it
+serves without, since those who know its address can use it. When a NameServer says later that another process
+has the name, the broker stops: the other one has the better right to it (`rocketq_nameserver.ownership`).
 
 After a fault of the log the broker acknowledges nothing more: every call is
 answered 503, and the process is asked to end with an exit code that says so.
@@ -14,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import uuid
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,15 +30,17 @@ from typing import Final
 import structlog
 
 from rocketq.clock import Clock, SystemClock
-from rocketq.errors import BrokerUnavailable
+from rocketq.errors import BrokerUnavailable, RocketqError
 from rocketq.protocol.model import Perm, TopicConfig
 from rocketq.protocol.route import BrokerIdentity, DataVersion
+from rocketq.registration_errors import BrokerNameTaken
 from rocketq.service.longpoll.long_poll import LongPoll
 from rocketq_broker import arrivals as arriving
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.exchange import Outgoing
 from rocketq_broker.find import FindProcessor
+from rocketq_broker.locked_store import locked_store
 from rocketq_broker.measurements import Gauges, Measurements, group_lags
 from rocketq_broker.offsets import OffsetsProcessor
 from rocketq_broker.pull import PullProcessor
@@ -39,8 +48,8 @@ from rocketq_broker.registrar import Registrar
 from rocketq_broker.send import SendProcessor
 from rocketq_broker.settler import Settler
 from rocketq_broker.settling import SettlingBatches
+from rocketq_broker.store.clock_watch import ClockNotice
 from rocketq_broker.store.errors import StoreError
-from rocketq_broker.store.scanners import Scanners
 from rocketq_broker.store.store import MessageStore
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
@@ -53,9 +62,11 @@ class Phase(Enum):
     """Where a broker is in its life; the value is what a refused caller reads."""
 
     STARTING = "it is starting"
+    WAITING = "it waits for its name, which another process has"
     RUNNING = "it is running"
     DRAINING = "it is shutting down"
     FAILED = "its log failed"
+    DISPLACED = "another process has its name"
     STOPPED = "it has stopped"
 
 
@@ -89,18 +100,26 @@ class Broker:
         self.draining = False
         self._drain_changes = 0
         self._registrar: Registrar | None = None
-        self._scanners = Scanners(config.data_dir, config.scan_processes)
+        #: Set while the broker waits for its name, and why.
+        self._waiting: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._waits_because = ""
         self.store = MessageStore(
             config.store_config(),
-            beside=self._scanners if config.scan_processes else None,
             clock=self.clock,
             on_arrival=self._arrived,
             on_change=self._changed,
             on_fault=self._faulted,
+            on_damage=self._damaged,
+            on_clock=self._clock_noticed,
         )
 
     async def start(self, address: str) -> None:
-        """Recover the store, take calls, and register as `address`; raise StoreError."""
+        """Recover the store, register as `address`, and take calls.
+
+        Raises StoreError, or BrokerNameTaken if another live process has the name and this broker
+        was not told to wait for it.
+        """
         loop = asyncio.get_running_loop()
         config = self.config
         self.completions = Completions(loop)
@@ -115,7 +134,11 @@ class Broker:
         self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
         self.find = FindProcessor(config, self.store, self.executor)
         self.identity = BrokerIdentity(
-            config.cluster, config.name, config.broker_id, (config.advertise or address).rstrip("/")
+            config.cluster,
+            config.name,
+            config.broker_id,
+            (config.advertise or address).rstrip("/"),
+            uuid.uuid4().hex,
         )
         self._registrar = Registrar(
             self.identity,
@@ -123,12 +146,46 @@ class Broker:
             self,
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
+            store=locked_store(config.data_dir),
+            on_refused=lambda error: self.completions.post(self._displaced, error),
+            clock=self.clock,
         )
         self.settler = Settler(config, self.store, self.clock, self._settled)
         self._settling = SettlingBatches(loop, self.settler.unsettled)
+        try:
+            await loop.run_in_executor(self.executor, self._registrar.claim)
+        except BrokerNameTaken as error:
+            if not config.wait_for_name:
+                await self.stop()
+                raise
+            log.warning("waiting_for_name", broker=config.name, why=str(error))
+            self.phase, self._waits_because = Phase.WAITING, error.message
+            self._waiting = loop.create_task(self._wait_for_name(self._registrar))
+        else:
+            self._run(self._registrar)
+
+    def _run(self, registrar: Registrar) -> None:
         self.phase = Phase.RUNNING
-        self._registrar.start()
+        registrar.start()
         self.settler.start()
+
+    async def _wait_for_name(self, registrar: Registrar) -> None:
+        """Ask for the name at every heartbeat, and run once this process has it."""
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            try:
+                await asyncio.wait_for(self._stopping.wait(), self.config.heartbeat_ms / 1000)
+            except TimeoutError:
+                try:
+                    await loop.run_in_executor(self.executor, registrar.claim)
+                except BrokerNameTaken as error:
+                    self._waits_because = error.message
+                    continue
+                if self._stopping.is_set():
+                    await loop.run_in_executor(self.executor, registrar.withdraw)
+                else:
+                    self._run(registrar)
+                return
 
     # --- what is registered with the NameServers --------------------------------------------
 
@@ -155,7 +212,8 @@ class Broker:
 
     def refuse_new_calls(self) -> None:
         """Begin to drain: leave the NameServers, take no new calls, answer those that wait."""
-        if self.phase is Phase.RUNNING:
+        self._stopping.set()
+        if self.phase in (Phase.RUNNING, Phase.WAITING):
             self.phase = Phase.DRAINING
             self.held.release_all()
             self._settling.release_all()
@@ -166,15 +224,14 @@ class Broker:
         """Close the store in good order, once no NameServer names this broker; it has no calls left."""
         self.refuse_new_calls()
         loop = asyncio.get_running_loop()
+        if self._waiting is not None:
+            await self._waiting
         if self._registrar is not None:
             await loop.run_in_executor(self.executor, self._registrar.stop)
             await loop.run_in_executor(self.executor, self.settler.stop)
-        try:
-            await loop.run_in_executor(self.executor, self.store.close)
-        finally:
-            await loop.run_in_executor(self.executor, self._scanners.close)
+        await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
-        if self.phase is not Phase.FAILED:
+        if self.phase not in (Phase.FAILED, Phase.DISPLACED):
             self.phase = Phase.STOPPED
         log.info("stopped", broker=self.config.name, calls_left=self._calls)
 
@@ -208,7 +265,7 @@ class Broker:
         """Return what keeps this broker from being ready; empty when it is."""
         found = {}
         if self.phase is not Phase.RUNNING:
-            found["broker"] = self.phase.value
+            found["broker"] = self._waits_because if self.phase is Phase.WAITING else self.phase.value
         if self._registrar is not None and not self._registrar.ready:
             found["nameservers"] = "; ".join(
                 f"{each.nameserver}: {each.problem or 'not registered yet'}"
@@ -233,11 +290,26 @@ class Broker:
 
     def _faulted(self, error: StoreError) -> None:
         log.critical("log_failed", broker=self.config.name, why=str(error), facts=error.facts)
-        self.completions.post(self._fail, error)
+        self.completions.post(self._failed, error)
 
-    def _fail(self, error: StoreError) -> None:
-        self.phase = Phase.FAILED
-        self.failure = error
+    def _damaged(self, error: StoreError) -> None:
+        log.error("damage_found", broker=self.config.name, code=error.code, why=str(error), facts=error.facts)
+
+    def _clock_noticed(self, notice: ClockNotice) -> None:
+        write = {"error": log.error, "warning": log.warning, "info": log.info}[notice.level]
+        write(notice.event, broker=self.config.name, why=notice.message, facts=notice.facts)
+
+    def _failed(self, error: StoreError) -> None:
+        self._give_up(Phase.FAILED, error)
+
+    def _displaced(self, error: BrokerNameTaken) -> None:
+        log.critical("displaced", broker=self.config.name, why=str(error))
+        self._give_up(Phase.DISPLACED, error)
+
+    def _give_up(self, phase: Phase, error: RocketqError) -> None:
+        if self.failure is not None:
+            return
+        self.phase, self.failure = phase, error
         self.held.release_all()
         self._settling.release_all()
         if self.on_failure is not None:

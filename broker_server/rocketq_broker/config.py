@@ -9,7 +9,6 @@ broken into.
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq.protocol.route import MASTER_ID
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -28,20 +28,14 @@ MIB: Final = 1024 * KIB
 DEFAULT_PORT: Final = 10911
 
 
-def default_scan_processes() -> int:
-    """Return 1, or 0 where there is only one processor: it would have nothing but turns to gain."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(1, cores - 1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker process: a replica of the group `name`; broker id 0 is the master."""
+    """One broker process: the master of the group `name`. Ids above 0 are for replicas, which are to come."""
 
     name: str
     data_dir: Path
     cluster: str = "default"
-    broker_id: int = 0
+    broker_id: int = MASTER_ID
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
@@ -72,8 +66,6 @@ class BrokerConfig:
     queues_max: int = 50_000
     #: Files of the store that may be open at once, however many queues there are.
     open_files_max: int = 512
-    #: Processes that take a share of long scans through a filter (`store.scanners`); 0: none.
-    scan_processes: int = field(default_factory=default_scan_processes)
     #: Sends wait at most this long for the log, in bytes and in time, before SYSTEM_BUSY.
     queued_bytes_max: int = 256 * MIB
     queue_wait_ms_max: int = 2_000
@@ -90,6 +82,8 @@ class BrokerConfig:
     heartbeat_ms: int = 3_000
     #: How long a NameServer believes in this broker without hearing of it.
     lease_ms: int = 12_000
+    #: Wait while another live process has this broker's name, instead of ending.
+    wait_for_name: bool = False
     #: Below this much free disk space the broker is no longer ready.
     free_disk_bytes_min: int = 64 * MIB
 
@@ -99,7 +93,13 @@ class BrokerConfig:
                 raise InvalidConfiguration(
                     kind.lower(), name, "is not a legal name", hint="Use 1 to 127 of A-Z a-z 0-9 _ - % |."
                 )
-        _check_range("broker_id", self.broker_id, 0, 1 << 31)
+        if self.broker_id != MASTER_ID:
+            raise InvalidConfiguration(
+                "broker_id", self.broker_id,
+                "brokers do not replicate yet: with an id above 0 it would be a second master with messages "
+                "of its own",
+                hint="Leave the id at 0, and give each broker a name of its own (--name).",
+            )  # fmt: skip
         _check_range("port", self.port, 0, 65_535)
         _check_range("segment_bytes", self.segment_bytes, 4 * KIB, 1 << 40)
         _check_range("default_queues", self.default_queues, 1, QUEUE_COUNT_MAX)
@@ -110,7 +110,6 @@ class BrokerConfig:
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
         _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
-        _check_range("scan_processes", self.scan_processes, 0, 64)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
         _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
         _check_range("sink_settle_ms", self.sink_settle_ms, 0, 30_000)

@@ -25,6 +25,7 @@ from rocketq.protocol.calls import (
     TopicListing,
 )
 from rocketq.protocol.model import TopicConfig, is_legal_name
+from rocketq.protocol.reserved_names import check_user_group, check_user_topic
 from rocketq.service.answers import read_body
 from rocketq.service.documentation import takes
 from rocketq.service.operations import json_response
@@ -60,7 +61,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
     async def create_topic(topic: str, request: Request) -> Response:
         """Create a topic: 201, or 200 if it exists and the request tolerates that."""
         wanted = await json_body(request, CreateTopicRequest)
-        check_name("topic", topic)
+        check_user_topic(topic)
         before = _incarnation(broker, topic)
         if wanted.automatic and before is None and not broker.config.auto_create_topics:
             raise NoPermission("Automatic creation", f"topic {topic!r}")
@@ -106,7 +107,7 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
     async def commit_offsets(group: str, request: Request) -> Response:
         """Store a group's progress; it only advances, unless `reset`."""
         wanted = await json_body(request, CommitOffsetsRequest)
-        check_name("group", group)
+        check_user_group(group)
         return json_response(
             await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted))
         )

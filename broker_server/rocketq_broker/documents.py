@@ -3,8 +3,9 @@
     {"messages": [{"body": "text", "key": "k-1", "tag": "paid", "properties": {…}, "queue": 2},
                   {"body_base64": "AAEC", "key_base64": "/w=="}]}
 
-Strict: an unknown field, both forms of one value, bad base64 or text that is
-not UTF-8 is an error that names the message, and nothing of the body is stored.
+Strict: an unknown field, both forms of one value, bad base64, text that is not UTF-8, and a
+tag or property that no message may have are errors that name the message, and nothing of the
+body is stored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from rocketq.errors import InvalidRequest
 from rocketq.protocol.calls import decode
+from rocketq.protocol.message_rules import check_message
 from rocketq.protocol.model import Message
 
 _FORM = "See docs/protocol.md for its form."
@@ -40,7 +42,7 @@ class SendDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_document(body: bytes) -> list[tuple[Message, int | None]]:
-    """Return each message with the queue it names, if any; raise InvalidRequest."""
+    """Return each message with the queue it names, if any; raise InvalidRequest or InvalidMessage."""
     messages = decode(body, SendDocument).messages
     return [(_message(one, at), one.queue) for at, one in enumerate(messages)]
 
@@ -52,6 +54,7 @@ def _message(one: MessageDocument, at: int) -> Message:
     born_at = one.born_at_us
     if born_at is not None and not -(1 << 63) <= born_at < 1 << 63:
         raise InvalidRequest(f"messages[{at}].born_at_us", "is not a 64-bit number")
+    check_message(one.tag, one.properties or (), at)
     return Message(body, _bytes(one.key, one.key_base64, "key", at), one.tag, one.properties, born_at)
 
 

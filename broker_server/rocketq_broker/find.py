@@ -1,9 +1,11 @@
-"""Find: the messages of a topic that have a key, newest first, as JSON.
+"""Find: the messages of a topic that have a key, newest first, as JSON, or those of an interval.
 
     ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N
+    without a key              `time_search`
 
 The index is built behind the log writer; `lag_bytes` says how much of the log it had
-not yet seen, so "not found" can be told from "not yet".
+not yet seen, so "not found" can be told from "not yet". `uncovered` are the parts of the log that
+cannot be read and may hold messages of the topic with this key, so "not found" can be told from "not known".
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from rocketq_broker import forms
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.exchange import Answer, DataRequest, json_answer
 from rocketq_broker.query import NUMBER_MAX, parse, whole_number
+from rocketq_broker.store.interval import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
+from rocketq_broker.time_search import PARAMETERS, time_page, time_query
 
 #: RocketMQ returns at most 64 (maxMsgsNumBatch).
 DEFAULT_FOUND: Final = 64
@@ -41,9 +45,15 @@ class FindProcessor:
         self._loop = asyncio.get_running_loop()
 
     async def handle(self, request: DataRequest) -> Answer:
-        given = parse(request.query_string, _PARAMETERS)
+        given = parse(request.query_string, _PARAMETERS | PARAMETERS)
+        topic = self._readable(request.topic)
+        if not given.keys() & _PARAMETERS - PARAMETERS:
+            interval = time_query(topic, given)
+            return json_answer(await self._loop.run_in_executor(self._executor, self._in_time, interval))
+        if "page" in given:
+            raise InvalidRequest("parameter page", "is of a search without a key")
         query = KeyQuery(
-            self._readable(request.topic),
+            topic,
             _key(given),
             whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
             whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
@@ -63,13 +73,18 @@ class FindProcessor:
             raise NoPermission("Reading", f"topic {topic}")
         return topic
 
+    def _in_time(self, query: TimeQuery) -> bytes:
+        return time_page(self._store.find_in_time(query), query.topic, self._config.name)
+
     def _found(self, query: KeyQuery) -> bytes:
         found = self._store.find(query)
         messages: list[dict[str, Any]] = []
         for piece in found.slices:
             place = MessageQueue(query.topic, self._config.name, piece.header.queue)
             messages += forms.messages(forms.Decoded((piece,), piece.next_offset), place)
-        return msgspec.json.encode({"messages": messages, "lag_bytes": found.lag_bytes})
+        return msgspec.json.encode(
+            {"messages": messages, "lag_bytes": found.lag_bytes, "uncovered": found.uncovered}
+        )
 
 
 def _key(given: Mapping[str, str]) -> bytes:

@@ -20,6 +20,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import claimed_log_offset
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import MessageQueue, message_id
 from rocketq.protocol.schema import MESSAGE_SCHEMA
@@ -51,18 +53,26 @@ def open_chunks(
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
     scanned_to: int | None = None,
 ) -> Decoded:
-    """Open stored or filtered frames, cut to [begin, end), until the budget is spent; raise CorruptFrame.
+    """Open stored or filtered frames, cut to [begin, end), until the budget is spent or a frame is damaged.
+
+    Raises CorruptFrame, with its log offset, if that is the first one.
 
     `scanned_to` is where a filtered answer's scan stopped, well past its last message perhaps.
     """
     found: list[FrameSlice] = []
     inflated = 0
     for chunk in chunks:
-        for piece in iter_frames(chunk, begin, end):
-            inflated += piece.batch.nbytes
-            if found and inflated > inflated_bytes_max:
-                return Decoded(tuple(found), piece.offset)
-            found.append(piece)
+        try:
+            for piece in iter_frames(chunk, begin, end):
+                inflated += piece.batch.nbytes
+                if found and inflated > inflated_bytes_max:
+                    return Decoded(tuple(found), piece.offset)
+                found.append(piece)
+        except CorruptFrame as error:
+            if found:
+                # What precedes the damage is answered; the next call begins at the damage.
+                return Decoded(tuple(found), found[-1].next_offset)
+            raise CorruptFrame(claimed_log_offset(chunk) + error.offset, error.facts["why"]) from None
     last = found[-1].next_offset if found else begin
     return Decoded(tuple(found), last if scanned_to is None else scanned_to)
 

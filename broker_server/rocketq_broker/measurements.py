@@ -29,7 +29,9 @@ from prometheus_client.registry import Collector
 
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.model import QueueOffsets
+from rocketq.protocol.reserved_names import is_retry_topic, is_system_topic
 from rocketq_broker.admission import BodySizes
+from rocketq_broker.store.clock_record import Doubt
 from rocketq_broker.store.store import MessageStore, StoreStatistics
 
 GROUPS_MAX: Final = 10_000
@@ -112,6 +114,9 @@ class Measurements:
     append_seconds: Distribution = field(default_factory=lambda: Distribution(_SECONDS_BOUNDS))
     send_seconds: Distribution = field(default_factory=lambda: Distribution(_SECONDS_BOUNDS))
     refusals: dict[str, int] = field(default_factory=dict)
+    #: Batches of sinks that a commit named again and skipped, and their rows.
+    skipped_batches: int = 0
+    skipped_rows: int = 0
 
     def sent(self, topic: str, sizes: list[BodySizes]) -> None:
         """Count the batches of one accepted send."""
@@ -145,6 +150,11 @@ class Measurements:
 
     def refused(self, code: str) -> None:
         self.refusals[code] = self.refusals.get(code, 0) + 1
+
+    def batch_skipped(self, rows: int) -> None:
+        """Count a commit whose batch a sink had decided before, or was past, and which wrote nothing."""
+        self.skipped_batches += 1
+        self.skipped_rows += rows
 
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
@@ -244,11 +254,28 @@ class BrokerCollector(Collector):
                 "Bytes of log not yet in the key index.",
                 max(0, store.log_end - store.index_position),
             ),
+            ("rocketq_index_holes", "Parts of the log that the key index cannot read.", store.index_holes),
+            ("rocketq_index_hole_bytes", "Bytes of log in these parts.", store.index_hole_bytes),
+            (
+                "rocketq_clock_doubted",
+                "1 while the wall clock is not believed and nothing is deleted by age.",
+                int(store.clock.doubt is not Doubt.NONE),
+            ),
+            (
+                "rocketq_clock_ahead_seconds",
+                "By how much the wall clock has stepped ahead of the machine's own count of time.",
+                store.clock.ahead_us / 1_000_000,
+            ),
             ("rocketq_topics", "Topics of this broker.", store.topics),
             ("rocketq_queues", "Queues that ever had a message.", store.queues),
             ("rocketq_open_files", "Open files of the store.", store.open_files),
         ):
             yield GaugeMetricFamily(name, text, value)
+        yield CounterMetricFamily(
+            "rocketq_consume_queue_blocks_rebuilt",
+            "Blocks of damaged ConsumeQueue units that were built again from the log.",
+            store.rebuilt_blocks,
+        )
         yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.groups)
 
 
@@ -277,4 +304,4 @@ def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
 
 def _kind(topic: str) -> tuple[str, str, str]:
     """Return the labels message_type, is_retry and is_system of a topic."""
-    return "normal", str(topic.startswith("%RETRY%")).lower(), str(topic.startswith("rmq_sys_")).lower()
+    return "normal", str(is_retry_topic(topic)).lower(), str(is_system_topic(topic)).lower()

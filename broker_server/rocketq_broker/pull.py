@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rocketq.errors import InvalidName, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
+from rocketq.errors import (
+    CorruptFrame,
+    InvalidName,
+    InvalidRequest,
+    NotFound,
+    OffsetOutOfRange,
+    TopicNotFound,
+)
 from rocketq.protocol.calls import (
     ARROW_STREAM,
     FRAMES,
@@ -41,6 +48,7 @@ from rocketq_broker.exchange import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
+from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.store import MessageStore, PullResult
 
 DEFAULT_PULL_BYTES: Final = 4 * MIB
@@ -115,11 +123,11 @@ class PullProcessor:
 
     async def _pull(self, call: PullCall, request: DataRequest) -> PullResult | None:
         look = partial(
-            self._store.pull, call.topic, call.queue, call.offset,
+            self._look, call.topic, call.queue, call.offset,
             max_bytes=call.max_bytes, max_messages=call.max_messages,
         )  # fmt: skip
         self._outgoing.check()
-        result = look()
+        result = await look()
         if result.status is not PullStatus.NO_NEW_MSG or not call.wait_ms:
             return result
         keys, deadline_ms = arrivals.of_queue(call.topic, call.queue), self._held.deadline_ms(call.wait_ms)
@@ -130,8 +138,19 @@ class PullProcessor:
             if woken is Woken.TIME_IS_UP:
                 break
             self._outgoing.check()
-            result = look()
+            result = await look()
         return result
+
+    async def _look(
+        self, topic: str, queue: int, offset: int, *, max_bytes: int, max_messages: int | None = None
+    ) -> PullResult:
+        """Pull on the loop's thread; ConsumeQueue units that have to be rebuilt are, on another one."""
+        pull = partial(self._store.pull, topic, queue, offset, max_bytes=max_bytes, max_messages=max_messages)
+        while True:
+            try:
+                return pull(may_rebuild=False)
+            except CorruptQueue:
+                await self._loop.run_in_executor(self._executor, pull)
 
     async def _pull_chosen(self, call: PullCall, request: DataRequest) -> PullResult | None:
         """Pull through a filter: scans run on a thread, and messages that do not match keep the call held."""
@@ -148,7 +167,7 @@ class PullProcessor:
             if result.chunks or offset < result.max_offset or not call.wait_ms or offset == call.end:
                 return result
             # The scan ran on another thread; only what is seen on this one cannot be missed by the hold.
-            while self._store.pull(call.topic, call.queue, offset, max_bytes=1).next_offset == offset:
+            while (await self._look(call.topic, call.queue, offset, max_bytes=1)).next_offset == offset:
                 woken = await self._held.wait(keys, deadline_ms, request.receive)
                 if woken is Woken.GONE:
                     return None
@@ -182,7 +201,10 @@ class PullProcessor:
         queue = MessageQueue(call.topic, self._config.name, call.queue)
 
         def make() -> tuple[bytes, int]:
-            decoded = forms.open_chunks(result.chunks, call.offset, end, scanned_to=scanned_to)
+            try:
+                decoded = forms.open_chunks(result.chunks, call.offset, end, scanned_to=scanned_to)
+            except CorruptFrame as error:
+                raise self._store.located(call.topic, error) from error
             if call.form == ARROW_STREAM:
                 return forms.arrow_stream(decoded), decoded.next_offset
             head = {
@@ -203,7 +225,7 @@ class PullProcessor:
         """Return one message by its id as JSON; raise NotFound."""
         topic, queue, offset = _read_message_id(identity, self._config.name)
         try:
-            result = self._store.pull(topic, queue, offset, max_bytes=1, max_messages=1)
+            result = await self._look(topic, queue, offset, max_bytes=1, max_messages=1)
         except OffsetOutOfRange:
             raise NotFound("message", identity) from None
         if result.status is not PullStatus.FOUND:
@@ -211,7 +233,11 @@ class PullProcessor:
         place = MessageQueue(topic, self._config.name, queue)
 
         def make() -> bytes:
-            return forms.single_message(forms.open_chunks(result.chunks, offset, offset + 1), place)
+            try:
+                decoded = forms.open_chunks(result.chunks, offset, offset + 1)
+            except CorruptFrame as error:
+                raise self._store.located(topic, error) from error
+            return forms.single_message(decoded, place)
 
         return await self._loop.run_in_executor(self._executor, make)
 

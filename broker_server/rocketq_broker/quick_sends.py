@@ -6,8 +6,9 @@ ever; both are held against the same limits, appended by the same log writer, co
 the same measurements, answered with the same bytes.
 
 It knows only how to say yes. Whatever is not plain (another form, several batches,
-compression, no queue named, a topic that is to be created, a limit that is passed, a broker
-that is not running, no room) is not taken, and `send` decides it, creates or refuses, and says why.
+compression, no queue named, a topic that is to be created or may not be sent to, a limit or rule
+that is broken, a broker that is not running, no room) is not taken, and `send` decides it,
+creates or refuses, and says why.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 from rocketq.errors import RocketqError
 from rocketq.protocol.calls import ARROW_STREAM, SendAnswer, encode
 from rocketq.protocol.ipc import cut_stream, open_stream
+from rocketq.protocol.message_rules import is_within_rules
 from rocketq.protocol.model import (
     KEY_BYTES_MAX,
     QUEUE_COUNT_MAX,
@@ -27,6 +29,7 @@ from rocketq.protocol.model import (
     Perm,
     SendStatus,
 )
+from rocketq.protocol.reserved_names import is_reserved_topic
 from rocketq.protocol.singles import Single, read_single
 from rocketq.service.answers import error_answer
 from rocketq.service.quick import QuickCall
@@ -104,8 +107,9 @@ class QuickSends:
         """Return what may be appended, and the size of the message or those of the batch; or None."""
         single = read_single(body)
         if single is not None:
-            small = _is_within_limits(single, limit)
-            return (QueueMessage(queue, body, single), len(single.body)) if small else None
+            if not _is_within_limits(single, limit) or not is_within_rules(single.tag, single.properties):
+                return None
+            return QueueMessage(queue, body, single), len(single.body)
         stream = cut_stream(body, self._config.inflated_bytes_max, 1)
         if stream.compressed or not stream.messages:
             return None
@@ -197,7 +201,7 @@ class _Sending:
 
 
 def _is_within_limits(single: Single, message_bytes_max: int) -> bool:
-    """As `admission` has it, for one message."""
+    """The limits of `admission`, for one message."""
     return (
         len(single.body) <= message_bytes_max
         and (single.key is None or len(single.key) <= KEY_BYTES_MAX)
@@ -228,6 +232,7 @@ def _read_target(raw: bytes) -> _Target | None:
         return None
     try:
         text = parse(query, _PARAMETERS).get("queue", "")
-        return _Target(parts[3].decode("latin-1"), number(text, "parameter queue", 0, QUEUE_COUNT_MAX))
+        target = _Target(parts[3].decode("latin-1"), number(text, "parameter queue", 0, QUEUE_COUNT_MAX))
     except RocketqError:
         return None
+    return None if is_reserved_topic(target.topic) else target

@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
 
 from rocketq.errors import (
     InvalidBatch,
-    InvalidName,
     InvalidRequest,
     NoPermission,
     QueueNotFound,
@@ -44,8 +44,8 @@ from rocketq.protocol.model import (
     Message,
     Perm,
     TopicConfig,
-    is_legal_name,
 )
+from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
 from rocketq.service.answers import read_body
@@ -175,12 +175,14 @@ class SendProcessor:
     # --- the topic ----------------------------------------------------------------------
 
     def _topic(self, name: str) -> tuple[TopicConfig, bool]:
-        """Return the topic, or the one that would be created; raise TopicNotFound or InvalidName."""
+        """Return the topic, or the one that would be created.
+
+        Raises TopicNotFound, InvalidName, or ReservedName, even if there is a topic of a reserved name.
+        """
+        check_user_topic(name)
         try:
             return self._store.topic(name), True
         except TopicNotFound:
-            if not is_legal_name(name):
-                raise InvalidName("topic", name) from None
             if not self._config.auto_create_topics:
                 raise
         queues = self._config.default_queues
@@ -254,7 +256,11 @@ class SendProcessor:
 
 def _admitted(stream: CutStream, queues: list[int], message_bytes_max: int) -> Prepared:
     opened = open_stream(stream)
-    sizes = [admit(each.batch, message_bytes_max) for each in opened]
+    counts = [each.batch.num_rows for each in opened]
+    sizes = [
+        admit(each.batch, message_bytes_max, first_row)
+        for each, first_row in zip(opened, accumulate(counts, initial=0), strict=False)
+    ]
     batches = [
         QueueBatch(queue, each.encapsulated, each.batch) for queue, each in zip(queues, opened, strict=True)
     ]

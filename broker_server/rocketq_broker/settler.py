@@ -1,6 +1,7 @@
 """Carries decisions about sinks to where they are due, on a background thread (`settlement` decides what).
 
-    a batch is decided         every participant is told to publish, all at the same time
+    a batch is decided         every participant is told to publish, all at the same time; it asks its
+                               coordinator itself before it does
     one does not answer        it is told again, for as long as it takes: a decision stands
     a stage has been quiet     its coordinator is asked what is to become of it
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -32,7 +33,7 @@ from rocketq.protocol.sinks import (
     Verdict,
 )
 from rocketq.sink_api import SinkApi
-from rocketq.sink_errors import StageNotFound
+from rocketq.sink_errors import CoordinatorUnreachable, NotCoordinator, ParticipantUnknown, StageNotFound
 from rocketq.transport import Transport
 from rocketq_broker.addresses import Addresses
 from rocketq_broker.config import BrokerConfig
@@ -44,6 +45,7 @@ from rocketq_broker.settlement import (
     publications_due,
     stages_due,
 )
+from rocketq_broker.store import sink_decisions
 from rocketq_broker.store.sinks import Stage
 from rocketq_broker.store.store import MessageStore
 
@@ -55,7 +57,11 @@ ASK_TIMEOUT_MS: Final = 2_000
 REFUSED_RETRY_MS: Final = 30_000
 #: Stages that are asked about at the same time; the others are a little later.
 CHECKS_MAX: Final = 64
+#: Longer than any stage can have been open.
+NEVER_MS: Final = 1 << 62
 _POOL_THREADS: Final = 8
+
+T = TypeVar("T")
 
 log = structlog.get_logger("rocketq.broker.settler")
 
@@ -73,6 +79,9 @@ class Settler:
         self._transport = Transport(TransportConfig(timeout_ms=ASK_TIMEOUT_MS))
         self._addresses = Addresses(config.cluster, config.nameservers, self._transport)
         self._pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-settle")
+        #: For `confirm_publication` alone. Two brokers whose pools are full of calls to each other would
+        #: wait in vain if the answers needed the same threads.
+        self.confirmations = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-confirm")
         self._thread = threading.Thread(target=self._run, name="rocketq-settler", daemon=True)
         self._due = threading.Event()
         self._stopping = False
@@ -101,6 +110,7 @@ class Settler:
             self._thread.join()
         self._transport.close()
         self._pool.shutdown(cancel_futures=True)
+        self.confirmations.shutdown(cancel_futures=True)
 
     # --- what callers ask ---------------------------------------------------------------
 
@@ -127,27 +137,80 @@ class Settler:
     def ask_participants(
         self, sink: str, batch: int, run: str, participants: tuple[Participant, ...]
     ) -> None:
-        """Raise StageNotFound if a participant says that it has not what is to be decided.
+        """Raise StageNotFound or NotCoordinator if a participant refuses what is to be decided.
 
-        One that does not answer is passed over: what it has acknowledged, it has.
+        One that does not answer is passed over if it is known: what it has acknowledged, it has. Raises
+        ParticipantUnknown if it is not: no NameServer has listed it, and no decision has named it.
         """
         others = [each for each in participants if each.broker != self._config.name]
         asked = [self._pool.submit(self._ask_participant, sink, batch, run, each) for each in others]
-        missing = [error for each in asked if (error := each.result()) is not None]
-        if missing:
-            raise missing[0]
+        refused = [error for each in asked if (error := each.result()) is not None]
+        if refused:
+            raise refused[0]
 
-    def _ask_participant(self, sink: str, batch: int, run: str, part: Participant) -> StageNotFound | None:
-        request = PublishBatchRequest(batch, run, part.frames, part.messages, only_check=True)
+    def _ask_participant(self, sink: str, batch: int, run: str, part: Participant) -> RocketqError | None:
+        me = self._config.name
+        request = PublishBatchRequest(batch, run, part.frames, part.messages, only_check=True, coordinator=me)
         try:
-            self._api(part.broker).publish_batch(sink, request)
-        except StageNotFound as error:
+            self._asked(part.broker, lambda api: api.publish_batch(sink, request))
+        except (StageNotFound, NotCoordinator) as error:
             return error
-        except BrokerUnreachable:
-            self._addresses.forget(part.broker)
+        except BrokerUnreachable as error:
+            if not (self._addresses.was_seen(part.broker) or part.broker in self._named_brokers()):
+                return ParticipantUnknown(sink, batch, part.broker, str(error.facts["why"]))
         except RocketqError as error:
             log.info("participant_not_asked", broker=part.broker, sink=sink, batch=batch, why=str(error))
         return None
+
+    def _asked(self, broker: str, question: Callable[[SinkApi], T]) -> T:
+        """Put a question to a broker; where it does not answer, once more if it has moved."""
+        address = self._addresses.of(broker)
+        try:
+            return question(SinkApi(self._transport, broker, address))
+        except BrokerUnreachable:
+            self._addresses.forget(broker)
+            if self._addresses.of(broker) == address:
+                raise
+            return question(self._api(broker))
+
+    def _named_brokers(self) -> frozenset[str]:
+        return sink_decisions.named_brokers(self._store.sinks.table)
+
+    def learn_brokers(self) -> None:
+        """Learn from the NameServers which brokers there are: a later commit may name one that is away."""
+        problem = self._addresses.refresh()
+        if problem:
+            log.warning("brokers_not_learned", why=problem)
+
+    def confirm_publication(self, sink: str, request: PublishBatchRequest) -> None:
+        """Ask the sink's coordinator, as this broker knows it, whether these frames are to be published.
+
+        Asks nobody if they are published already. Raises BatchNotDecided, StageNotFound, NotCoordinator,
+        CoordinatorUnreachable.
+        """
+        me, table = self._config.name, self._store.sinks.table
+        if sink_decisions.publish(table, sink, request, me) is None:
+            return
+        coordinator = table.sinks[sink].coordinator
+        question = CheckBatchRequest(request.run, me)
+        if coordinator == me:
+            answer = sink_decisions.verdict(table, sink, request.batch, question)
+        else:
+            answer = self._ask_coordinator(sink, coordinator, request.batch, question)
+        sink_decisions.confirm(sink, request, coordinator, answer)
+
+    def _ask_coordinator(
+        self, sink: str, coordinator: str, batch: int, question: CheckBatchRequest
+    ) -> CheckBatchAnswer:
+        try:
+            return self._asked(coordinator, lambda api: api.check_batch(sink, batch, question))
+        except RocketqError as error:
+            # Whoever answers at its address may be another broker by now.
+            self._addresses.forget(coordinator)
+            if not isinstance(error, BrokerUnreachable):
+                raise
+            why = f"{error.facts['address']}: {error.facts['why']}"
+            raise CoordinatorUnreachable(sink, coordinator, why) from error
 
     # --- the thread ---------------------------------------------------------------------
 
@@ -172,7 +235,9 @@ class Settler:
             ]
             self._under_way.update(each.lane for each in publications)
             asked = {**self._asked_ms, **dict.fromkeys(self._asking, wall_ms)}
-            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, config.stage_ttl_ms)
+            # A stage is as old as the wall clock says: none is given up while that is not believed.
+            ttl_ms = NEVER_MS if self._store.clock_watch.is_doubted() else config.stage_ttl_ms
+            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, ttl_ms)
             stages = list(islice(quiet, CHECKS_MAX - len(self._asking)))
             self._asking.update(each.stage.number for each in stages)
         for each in publications:
@@ -190,7 +255,8 @@ class Settler:
     # --- decided batches ------------------------------------------------------------------
 
     def _publish(self, due: PublicationDue) -> None:
-        request = PublishBatchRequest(due.batch, due.run, due.frames, due.messages)
+        me = self._config.name
+        request = PublishBatchRequest(due.batch, due.run, due.frames, due.messages, coordinator=me)
         if due.broker == self._config.name:
             self._store.sinks.publish(due.sink, request, partial(self._publication_ended, due))
         else:

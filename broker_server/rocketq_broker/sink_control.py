@@ -7,10 +7,13 @@ and the bounded wait of a commit for its participants (`settler`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
 
+import structlog
 from fastapi import FastAPI, Path, Request, Response
 
 from rocketq.protocol.sinks import (
@@ -40,6 +43,8 @@ from rocketq_broker.store import sink_decisions
 
 #: A commit names each of its frames in some twenty bytes.
 BATCH_BODY_BYTES_MAX: Final = 16 * MIB
+
+log = structlog.get_logger("rocketq.broker.sinks")
 
 Batch = Annotated[int, Path(ge=0, le=NUMBER_MAX)]
 
@@ -77,6 +82,9 @@ def install_sinks(app: FastAPI, broker: Broker) -> None:
     async def begin_run(sink: str, request: Request) -> Response:
         """Make a run the current one; the one before can decide nothing any more."""
         wanted = await json_body(request, BeginRunRequest)
+        entry = store.sinks.table.sinks.get(sink)
+        if entry is not None and entry.run != wanted.run:
+            await _in_pool(broker.executor, broker.settler.learn_brokers)
         write = partial(store.sinks.begin_run, sink, wanted.run, wanted.query)
         return json_response(await broker.completions.outcome(write))
 
@@ -104,9 +112,9 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
     async def commit_batch(sink: str, batch: Batch, request: Request) -> Response:
         """Decide a batch, and have it published; a batch that is decided stays as it is."""
         wanted = await json_body(request, CommitBatchRequest, BATCH_BODY_BYTES_MAX)
-        sink_decisions.check_participants(wanted.participants)
-        outcome = await _decide(broker, sink, batch, wanted)
-        return json_response(CommitBatchAnswer(sink, batch, outcome, await broker.settled(sink, batch)))
+        sink_decisions.check_commit(wanted)
+        answer = await _decide(broker, sink, batch, wanted)
+        return json_response(replace(answer, unsettled=await broker.settled(sink, batch)))
 
     @app.post("/v1/sinks/{sink}/batches/{batch}/abort", responses=_answers(AbortBatchAnswer))
     @takes(AbortBatchRequest)
@@ -130,26 +138,38 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
     @takes(PublishBatchRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def publish_batch(sink: str, request: Request) -> Response:
-        """Publish exactly these frames of a stage; answered when they are in their queues."""
+        """Publish exactly these frames of a stage if the sink's coordinator has decided them.
+
+        Answered when they are in their queues.
+        """
         wanted = await json_body(request, PublishBatchRequest, BATCH_BODY_BYTES_MAX)
         if wanted.only_check:
             store.sinks.check_publication(sink, wanted)
         else:
+            await _in_pool(broker.settler.confirmations, broker.settler.confirm_publication, sink, wanted)
             await broker.completions.outcome(partial(store.sinks.publish, sink, wanted))
         return json_response(PublishBatchAnswer(sink, wanted.batch, broker.config.name))
 
 
-async def _decide(broker: Broker, sink: str, batch: int, wanted: CommitBatchRequest) -> CommitOutcome:
+async def _decide(broker: Broker, sink: str, batch: int, wanted: CommitBatchRequest) -> CommitBatchAnswer:
     """Decide a batch once its participants were asked, unless it is decided or may not be."""
     table, name = broker.store.sinks.table, broker.config.name
-    is_new = sink_decisions.decide_batch(table, sink, batch, wanted, name) is not None
-    if is_new and any(each.broker != name for each in wanted.participants):
-        ask = partial(broker.settler.ask_participants, sink, batch, wanted.run, wanted.participants)
-        await asyncio.get_running_loop().run_in_executor(broker.executor, ask)
+    made = sink_decisions.decide_batch(table, sink, batch, wanted, name)
+    if not isinstance(made, CommitOutcome) and any(each.broker != name for each in wanted.participants):
+        ask = broker.settler.ask_participants
+        await _in_pool(broker.executor, ask, sink, batch, wanted.run, wanted.participants)
     write = partial(broker.store.sinks.decide_batch, sink, batch, wanted)
-    outcome: CommitOutcome = await broker.completions.outcome(write)
+    answer: CommitBatchAnswer = await broker.completions.outcome(write)
+    if answer.outcome is CommitOutcome.SKIPPED:
+        broker.measurements.batch_skipped(wanted.total)
+        log.warning("batch_skipped", sink=sink, batch=batch, decided=answer.decided, rows=wanted.total)
     broker.settler.wake()
-    return outcome
+    return answer
+
+
+async def _in_pool(pool: Executor, call: Callable[..., None], *arguments: Any) -> None:
+    """Make a call that waits for other servers, on a thread of `pool`."""
+    await asyncio.get_running_loop().run_in_executor(pool, call, *arguments)
 
 
 def _explained(broker: Broker, found: SinkDescription) -> SinkDescription:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rocketq_broker.measurements import Measurements
 from rocketq_broker.store.sinks import SinkTable
 
 
 class SinkCollector(Collector):
     """Presents the sinks of one broker to a prometheus-client registry."""
 
-    def __init__(self, table: Callable[[], SinkTable], calls: Callable[[], int]) -> None:
+    def __init__(
+        self, table: Callable[[], SinkTable], calls: Callable[[], int], counted: Measurements
+    ) -> None:
         self._table = table
         self._calls = calls
+        self._counted = counted
 
     def collect(self) -> Iterator[Metric]:
         table = self._table()
@@ -42,3 +46,12 @@ class SinkCollector(Collector):
             ("rocketq_sink_calls", "Calls about decisions and stages under way.", self._calls()),
         ):
             yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            (
+                "rocketq_sink_batches_skipped",
+                "Commits that wrote nothing, because their sink was past their number.",
+                self._counted.skipped_batches,
+            ),
+            ("rocketq_sink_rows_skipped", "Rows of those commits.", self._counted.skipped_rows),
+        ):
+            yield CounterMetricFamily(name, text, value)

@@ -10,8 +10,9 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-from rocketq.broker_api import BrokerApi
+from rocketq.broker_api import BrokerApi, replica_of
 from rocketq.config import TransportConfig
+from rocketq.errors import BrokerUnreachable, RouteNotFound
 from rocketq.routes import RouteCache
 from rocketq.transport import Transport
 
@@ -28,6 +29,22 @@ class Connection:
 
     def broker(self, name: str, address: str) -> BrokerApi:
         return BrokerApi(self.transport, name, address)
+
+    def locate(self, topic: str, broker: str) -> BrokerApi:
+        """Return where a broker is, by the topic's route or, if that lacks it, as it is registered.
+
+        Raises BrokerUnreachable for one that no NameServer knows to be alive: it is away, and so may be the
+        only broker of a topic that has no route for the time being. Raises NameServersUnreachable.
+        """
+        try:
+            return replica_of(self.routes.route(topic), broker, self.transport)
+        except (RouteNotFound, BrokerUnreachable):
+            address = self.routes.live_addresses().get(broker)
+        if address is None:
+            raise BrokerUnreachable(
+                broker, "no known address", "no NameServer knows it to be alive", sent=False
+            )
+        return self.broker(broker, address)
 
 
 _connections: dict[tuple[str, ...], Connection] = {}

@@ -6,10 +6,13 @@ ClientError
 │   └── SchemaMismatch     SCHEMA_MISMATCH    (a DataFrame's or a user schema's column)
 ├── BatchUnknown           BATCH_UNKNOWN      (Spark does not say which micro-batch a task is of)
 ├── DataLost               DATA_LOST          (messages a query still needed are gone)
+├── BrokersAway            BROKERS_AWAY       (what a read needs is on brokers that do not answer)
 └── CheckpointUnreadable   CHECKPOINT_UNREADABLE
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from rocketq.errors import ClientError, InvalidConfiguration
 
@@ -47,19 +50,54 @@ class BatchUnknown(ClientError):
 class DataLost(ClientError):
     """Messages that the query has not read yet can no longer be read.
 
-    Raised under failOnDataLoss=true: by retention past the query's position, by a
-    topic deleted or made anew, and by a broker that lost the end of its log.
+    Raised under failOnDataLoss=true: by retention past the query's position, by a topic deleted or made
+    anew, by a broker that lost the end of its log or all of it, or was taken off the topic.
     """
 
     code = "DATA_LOST"
     status = 410
 
-    def __init__(self, queue: str, why: str) -> None:
+    def __init__(self, queue: str, why: str, hint: str = "") -> None:
         super().__init__(
             f"Messages of {queue} that this query has not read are gone: {why}.",
-            hint="Set failOnDataLoss=false to go on without them, or keep messages longer (retention_ms).",
+            hint=hint
+            or "Set failOnDataLoss=false to go on without them, or keep messages longer (retention_ms).",
             facts={"queue": queue, "why": why},
         )
+
+
+class BrokersAway(ClientError):
+    """Brokers that hold a topic did not answer within brokerWaitMs, and the read needs them.
+
+    `away` is topic to broker to why.
+    """
+
+    code = "BROKERS_AWAY"
+    status = 503
+
+    def __init__(self, away: Mapping[str, Mapping[str, str]], waited_ms: int) -> None:
+        flat = {(topic, broker): why for topic, brokers in away.items() for broker, why in brokers.items()}
+        topic, broker = min(flat)
+        super().__init__(
+            f"What is to be read is partly on brokers that are away, after {waited_ms} ms of waiting: "
+            f"{listed_brokers(flat)}.",
+            hint="Start them again, or wait longer (brokerWaitMs). One that is gone for good can be taken "
+            f"off the topic, with what it held: rocketq topic alter {topic} --remove-broker {broker}.",
+            facts={"away": {topic: dict(brokers) for topic, brokers in away.items()}, "waited_ms": waited_ms},
+        )
+
+
+def by_topic(away: Mapping[tuple[str, str], str]) -> dict[str, dict[str, str]]:
+    """Return why brokers are away, from (topic, broker) to nested by topic."""
+    nested: dict[str, dict[str, str]] = {}
+    for (topic, broker), why in sorted(away.items()):
+        nested.setdefault(topic, {})[broker] = why
+    return nested
+
+
+def listed_brokers(away: Mapping[tuple[str, str], str]) -> str:
+    """Return brokers by topic, and why they are away, for a message."""
+    return "; ".join(f"topic {topic} on {broker} ({why})" for (topic, broker), why in sorted(away.items()))
 
 
 class CheckpointUnreadable(ClientError):

@@ -1,8 +1,10 @@
 """Exactly once: tasks stage, the driver's commit decides (`rocketq.sinks`).
 
     task     learns the batch and the run it works for, begins the run at the sink's coordinator (once a
-             process), and stages its rows; of a batch that is decided already it only reads them
-    driver   commit: one call that names every staged frame of every task that counted
+             process), and stages its rows; of a batch that is decided already it only counts them
+    driver   commit: one call that names every staged frame of every task that counted, and how many rows
+             there were for each topic; the coordinator refuses a batch that was decided with other rows,
+             or that lies below the last decided one (`onDecidedBatch`), and Spark does not commit it
              abort: one call that ends the run, unless the batch is decided
 
 Rows of a task attempt that failed, or lost to another, are named by no commit and are never seen.
@@ -10,7 +12,8 @@ Rows of a task attempt that failed, or lost to another, are named by no commit a
 Which batch it is:
 
     stream                 sink = sinkId or the query's id, number = Spark's batch, run = the query's run
-    txnAppId, txnVersion   sink = txnAppId, number = txnVersion, run = this write
+    txnAppId, txnVersion   sink = txnAppId, number = txnVersion, run = this write; a version at or below
+                           the last one is skipped, as in Delta
     batch write            a sink of its own, deleted when the write is over: all of its rows or none
 """
 
@@ -19,7 +22,8 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -29,11 +33,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.errors import BatchUnknown
 from pyspark_rocketq.options import SinkOptions
-from pyspark_rocketq.shipment import SELECTIONS, producer_for, shipped
+from pyspark_rocketq.shipment import placement, producer_for, shipped
 from rocketq.errors import RocketqError
 from rocketq.protocol.model import SendStatus
 from rocketq.protocol.sinks import CommitOutcome, Participant
-from rocketq.sink_errors import SinkBusy, SinkQueryChanged
+from rocketq.sink_errors import BatchAlreadyDecided, BatchDiffers, SinkBusy, SinkQueryChanged
 from rocketq.sinks import Sink
 
 if TYPE_CHECKING:
@@ -74,11 +78,9 @@ class StagedCommit(WriterCommitMessage):
 
     batch: Batch
     participants: tuple[Participant, ...]
+    #: How many rows the task had for each topic, also where it staged none because the batch is decided.
+    rows: Mapping[str, int]
     less_safe: int = 0
-
-    @property
-    def messages(self) -> int:
-        return sum(one.messages for one in self.participants)
 
 
 def stream_batch(options: SinkOptions) -> Batch:
@@ -116,33 +118,40 @@ def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch
         error.hint = _another_checkpoint(batch.sink)
         raise
     if decided is not None and batch.number <= decided:
-        # The rows are read all the same: Spark's own books, as observed metrics, are written as they pass,
-        # and a worker that leaves some unread is not used again.
-        for _ in rows:
-            continue
-        return StagedCommit(batch, ())
+        return StagedCommit(batch, (), _counted(options, rows))
     producer, name = producer_for(options), sink.stage(batch.number, batch.run)
 
     def stage(destination: Destination, table: pa.Table) -> list[StagedSlice]:
-        return producer.stage_batch(
-            name,
-            destination.topic,
-            table,
-            selection=SELECTIONS[options.selection],
-            queue=destination.queue,
-        )
+        return producer.stage_batch(name, destination.topic, table, **placement(options, destination))
 
-    from rocketq.staging import participants
+    from rocketq.staging import participants, rows_by_topic
 
     staged = shipped(stage, options, rows)
     less_safe = sum(piece.count for piece in staged if piece.status is not SendStatus.SEND_OK)
-    return StagedCommit(batch, participants(staged), less_safe)
+    return StagedCommit(batch, participants(staged), rows_by_topic(staged), less_safe)
+
+
+def _counted(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Mapping[str, int]:
+    """Count the rows of a task by topic, for a batch that is decided.
+
+    Reads them all: Spark writes its own books, as observed metrics, as rows pass, and does not use a
+    worker again that leaves some unread.
+    """
+    from pyspark_rocketq.outgoing import addressed
+
+    rows: Counter[str] = Counter()
+    for batch in batches:
+        if batch.num_rows:
+            for destination, messages in addressed(batch, options.topic):
+                rows[destination.topic] += messages.num_rows
+    return rows
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Have the coordinator decide that the batch is what these tasks staged.
 
-    Raises SinkFenced, StageNotFound, CommitUnanswered and the others of `Sink.commit`.
+    Raises BatchAlreadyDecided, BatchDiffers, SinkFenced, StageNotFound, CommitUnanswered and the others
+    of `Sink.commit`.
     """
     staged = [message for message in messages if isinstance(message, StagedCommit)]
     if not staged:
@@ -156,9 +165,22 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
     sink = _sink(options, batch.sink, options.commit_timeout_ms)
     parts = merged(part for message in staged for part in message.participants)
-    answer = sink.commit(batch.number, batch.run, parts, batch.query)
+    rows: Counter[str] = Counter()
+    for message in staged:
+        rows.update(message.rows)
+    try:
+        answer = sink.commit(
+            batch.number, batch.run, parts, batch.query, rows=rows, on_decided=options.on_decided
+        )
+    except (BatchAlreadyDecided, BatchDiffers) as error:
+        error.hint = _numbers_went_back(batch.sink)
+        raise
     if answer.outcome is CommitOutcome.ALREADY_COMMITTED:
         log.info("Batch %d of sink %s was committed before.", batch.number, batch.sink)
+    elif answer.outcome is CommitOutcome.SKIPPED:
+        # Python shows a WARNING without any setting of its own.
+        kind = ("Sink", "batch") if options.transaction is None else ("txnAppId", "txnVersion")
+        log.warning(_SKIPPED, kind[0], batch.sink, kind[1], batch.number, answer.decided, rows.total())
 
 
 def abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -206,6 +228,18 @@ def _told(name: str) -> str:
 
     context = TaskContext.get()
     return (context.getLocalProperty(name) or "") if context is not None else ""
+
+
+_SKIPPED: Final = "%s %s, %s %d: skipped, since %s is the last one written. Rows not written: %d."
+
+
+def _numbers_went_back(sink: str) -> str:
+    return (
+        f"To write this batch and those after it, run `rocketq sink reset {sink}` and start the query again; "
+        'or set .option("sinkId", ...) to a new name. Rows that were written before are written again then. '
+        'With .option("onDecidedBatch", "skip") batches up to the last decided one write nothing. '
+        "docs/spark.md, A checkpoint that was set back, has more."
+    )
 
 
 def _another_checkpoint(sink: str) -> str:

@@ -97,6 +97,25 @@ def batch_ranges(start: StreamOffset, end: StreamOffset) -> dict[MessageQueue, t
     return ranges
 
 
+def with_lag(latest: dict[str, Any], reached: dict[str, Any]) -> dict[str, Any]:
+    """Return the newest offsets, `latest`, with how far a batch that ends at `reached` is behind them.
+
+    Both are JSON objects of this form. The key `lag` is added: topic to broker to queue to messages. It
+    leaves out what has no number: queues that `reached` does not have, and brokers that are `away`.
+    """
+    away = latest.get("away", {})
+    lag: dict[str, dict[str, dict[str, int]]] = {}
+    for topic, brokers in latest["topics"].items():
+        for broker, ends in brokers.items():
+            positions = reached.get("topics", {}).get(topic, {}).get(broker, {})
+            behind = {
+                queue: max(0, end - positions[queue]) for queue, end in ends.items() if queue in positions
+            }
+            if behind and broker not in away.get(topic, ()):
+                lag.setdefault(topic, {})[broker] = behind
+    return latest | {"lag": lag}
+
+
 def _nested(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:
     nested: dict[str, dict[str, dict[str, int]]] = {}
     for queue, offset in sorted(positions.items()):

@@ -55,7 +55,7 @@ OPTIONS: Final = tuple(
             "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
             "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "tags", "sql",
             "failOnDataLoss", "groupId", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
-            "includeProperties",
+            "includeProperties", "brokerWaitMs",
         ],
         Use.BATCH_READ: ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters"],
         Use.STREAM_READ: [
@@ -67,7 +67,7 @@ OPTIONS: Final = tuple(
             "maxRequestBytes",
         ],
         Use.BATCH_WRITE: ["txnAppId", "txnVersion"],
-        Use.STREAM_WRITE: ["sinkId"],
+        Use.STREAM_WRITE: ["sinkId", "onDecidedBatch"],
     }.items()
     for name in names
 )  # fmt: skip

@@ -29,8 +29,11 @@ from pyspark_rocketq.positions import (
     parse_position,
 )
 from rocketq.errors import InvalidConfiguration
+from rocketq.patience import PERSIST_MS
 from rocketq.protocol.calls import WAIT_MS_MAX
 from rocketq.protocol.model import is_legal_name
+from rocketq.protocol.reserved_names import is_reserved_group, is_reserved_topic
+from rocketq.protocol.sinks import OnDecided
 
 # --- the configurations -------------------------------------------------------------
 
@@ -95,6 +98,7 @@ class SourceOptions:
     commit_group_offsets: bool
     include_properties: bool
     long_poll_ms: int
+    broker_wait_ms: int
 
 
 class QueueSelection(StrEnum):
@@ -130,6 +134,7 @@ class SinkOptions:
     compression: str | None
     delivery: Delivery
     sink: str | None
+    on_decided: OnDecided
     transaction: Transaction | None
     send_timeout_ms: int
     commit_timeout_ms: int
@@ -147,6 +152,10 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     if group is not None and not is_legal_name(group):
         raise InvalidConfiguration(
             "groupId", group, "not a legal group name", hint="Use the characters A-Z a-z 0-9 _ - % |."
+        )
+    if group is not None and is_reserved_group(group):
+        raise InvalidConfiguration(
+            "groupId", group, "this name is reserved for the system", hint="Choose another name."
         )
     return SourceOptions(
         nameservers=given.nameservers(),
@@ -166,6 +175,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         commit_group_offsets=_commits(given, group),
         include_properties=given.boolean("includeProperties", False),
         long_poll_ms=given.integer_or("longPollMs", 500, lowest=0, highest=WAIT_MS_MAX),
+        broker_wait_ms=given.integer_or("brokerWaitMs", PERSIST_MS, lowest=0),
     )
 
 
@@ -176,6 +186,10 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     if topic is not None and not is_legal_name(topic):
         raise InvalidConfiguration(
             "topic", topic, "not a legal topic name", hint="Use the characters A-Z a-z 0-9 _ - % |."
+        )
+    if topic is not None and is_reserved_topic(topic):
+        raise InvalidConfiguration(
+            "topic", topic, "this name is reserved for the system", hint="Write to another topic."
         )
     compression = given.choice("compression", ("none", "lz4", "zstd"), "none")
     delivery = _delivery(given, use)
@@ -188,6 +202,7 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         compression=None if compression == "none" else compression,
         delivery=delivery,
         sink=_sink_name(given, "sinkId"),
+        on_decided=_on_decided(given),
         transaction=_transaction(given),
         send_timeout_ms=given.integer_or("sendTimeoutMs", 30_000, lowest=1),
         commit_timeout_ms=given.integer_or("commitTimeoutMs", 60_000, lowest=1),
@@ -210,7 +225,7 @@ def _delivery(given: Given, use: Use) -> Delivery:
         unasked = Delivery.EXACTLY_ONCE
     delivery = Delivery(given.choice("delivery", tuple(Delivery), unasked))
     if delivery is Delivery.AT_LEAST_ONCE:
-        for name in ("sinkId", "txnAppId", "txnVersion", "commitTimeoutMs"):
+        for name in ("sinkId", "onDecidedBatch", "txnAppId", "txnVersion", "commitTimeoutMs"):
             if given.text(name) is not None:
                 raise InvalidConfiguration(
                     name,
@@ -234,6 +249,13 @@ def _transaction(given: Given) -> Transaction | None:
             hint="txnAppId names who writes, txnVersion which write it is, as in Delta: give both.",
         )
     return Transaction(app, version)
+
+
+def _on_decided(given: Given) -> OnDecided:
+    """Return what becomes of a number that was decided before; of a txnVersion it is Delta's rule."""
+    if given.text("txnVersion") is not None:
+        return OnDecided.SKIP
+    return OnDecided(given.choice("onDecidedBatch", ("fail", "skip"), "fail").upper())
 
 
 def _sink_name(given: Given, name: str) -> str | None:

@@ -7,8 +7,10 @@
     next < min                    a loss: retention was faster; goes on at `min`
     next > max                    a loss: the broker lost the end of its log; goes on at `max`
     another incarnation           a loss: the topic was made anew; goes on at `min`
-    only in the start             its broker is away, so it stands still;
-                                  if the broker says there is no such topic: a loss, and dropped
+    only in the start             its broker is away, or it is not subscribed to any more: it stands still
+      its broker has no such        a loss, and dropped: the topic was deleted, the broker came back without
+      topic (any more)              its data, or it was taken off the topic
+      it is no longer read          it stands still; a loss if it holds messages beyond `next`
 
 What becomes of a loss is the caller's: `failOnDataLoss`. New queues and those that were
 started over are `joined`; they become the `base` of the batch's end offset.
@@ -16,8 +18,9 @@ started over are `joined`; they become the `base` of the batch's end offset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import StreamOffset, TopicOnBroker
@@ -32,7 +35,7 @@ class Standing:
     backlogs: Mapping[MessageQueue, tuple[int, int]] = field(hash=False)
     joined: Mapping[MessageQueue, int] = field(hash=False)
     incarnations: Mapping[TopicOnBroker, str] = field(hash=False)
-    #: Queues whose broker is away.
+    #: Queues that cannot be read now and keep their position.
     still: frozenset[MessageQueue] = frozenset()
     losses: tuple[DataLost, ...] = ()
 
@@ -47,41 +50,64 @@ def stand(start: StreamOffset, survey: Survey) -> Standing:
     backlogs: dict[MessageQueue, tuple[int, int]] = {}
     joined: dict[MessageQueue, int] = {}
     losses: dict[str, DataLost] = {}
-    still = set()
     for queue, held in survey.ranges.items():
         position = start.positions.get(queue)
-        place = (queue.topic, queue.broker)
-        renewed = place in start.incarnations and start.incarnations[place] != survey.incarnations[place]
         if position is None:
             begin = joined[queue] = held.min
-        elif renewed:
+        elif _is_renewed(queue, start, survey):
             begin = joined[queue] = held.min
-            losses[str(place)] = DataLost(
-                f"{queue.topic}/{queue.broker}", "the topic was deleted and created again"
-            )
+            losses[_place(queue)] = DataLost(_place(queue), RENEWED)
         else:
             begin, why = _placed(position, held)
             if why:
                 joined[queue] = begin
                 losses[str(queue)] = DataLost(str(queue), why)
         backlogs[queue] = (begin, held.max)
-    for queue, position in start.positions.items():
-        if queue in survey.ranges:
-            continue
-        if (queue.topic, queue.broker) in survey.gone:
-            losses[f"{queue.topic}/{queue.broker}"] = DataLost(
-                f"{queue.topic}/{queue.broker}", "the topic was deleted"
-            )
-        else:
-            backlogs[queue] = (position, position)
-            still.add(queue)
+    still = frozenset(_still(start, survey, losses))
+    backlogs |= {queue: (start.positions[queue], start.positions[queue]) for queue in still}
     return Standing(
         dict(sorted(backlogs.items())),
         joined,
         _incarnations(start, survey),
-        frozenset(still),
+        still,
         tuple(losses.values()),
     )
+
+
+RENEWED: Final = "the topic was deleted and created again"
+
+
+def _still(start: StreamOffset, survey: Survey, losses: dict[str, DataLost]) -> Iterator[MessageQueue]:
+    """Yield the queues of the start that cannot be read and keep their position; add to the losses."""
+    for queue, position in start.positions.items():
+        if queue in survey.ranges:
+            continue
+        why = survey.gone.get((queue.topic, queue.broker), "")
+        if not why and _is_renewed(queue, start, survey):
+            why = RENEWED
+        if why:
+            losses[_place(queue)] = DataLost(_place(queue), why)
+            continue
+        held = survey.closed.get(queue)
+        if held is not None and position < held.max:
+            losses[str(queue)] = DataLost(
+                str(queue),
+                f"the topic has fewer read queues now, and offsets {max(position, held.min)} to "
+                f"{held.max - 1} were not read",
+                hint="Give the topic its read queues back: rocketq topic alter. Or set failOnDataLoss=false.",
+            )
+        yield queue
+
+
+def _is_renewed(queue: MessageQueue, start: StreamOffset, survey: Survey) -> bool:
+    """Whether the queue's topic is another one of the same name."""
+    place = (queue.topic, queue.broker)
+    known, now = start.incarnations.get(place), survey.incarnations.get(place)
+    return known is not None and now is not None and known != now
+
+
+def _place(queue: MessageQueue) -> str:
+    return f"{queue.topic}/{queue.broker}"
 
 
 def _placed(position: int, held: QueueOffsets) -> tuple[int, str]:

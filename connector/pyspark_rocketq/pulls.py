@@ -5,7 +5,8 @@ left out by the filter that was asked for, or it is a loss, which `failOnDataLos
 gap that is logged. What the broker does not have any more is found out here, whether retention
 removed it before the first pull or a salvaged log lacks it in the middle.
 
-A broker that does not answer is waited for, also at another address: routes are asked for anew.
+A broker that does not answer is waited for (`brokerWaitMs`), also at another address: it is looked for
+anew. One that no NameServer knows is away; only what a broker itself denies is lost.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.planning import QueueRange
-from rocketq.broker_api import BrokerApi, Pulled, replica_of
+from rocketq.broker_api import BrokerApi, Pulled
+from rocketq.diagnosis import diagnosed
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,
     OffsetOutOfRange,
     QueueNotFound,
     RocketqError,
-    RouteNotFound,
     TopicNotFound,
 )
 from rocketq.patience import persist
@@ -67,8 +68,7 @@ class RangePulls:
             except CorruptFrame as error:
                 corrupt += 1
                 if corrupt == CORRUPT_MAX:
-                    error.facts["queue"] = str(self._range.queue)
-                    raise
+                    raise self._diagnosed(position, error) from error
                 log.warning("Pulling %s from %d once more: %s", self._range.queue, position, error.message)
                 continue
             if self._options.filter.wants_all and position < min(end, pulled.next_offset):
@@ -79,7 +79,11 @@ class RangePulls:
         """Pull from `position`, or from the first offset there is, or say why nothing can come."""
         queue = self._range.queue
         try:
-            pulled = persist(lambda: self._pull_once(position), f"Pull of {queue} from {position}")
+            pulled = persist(
+                lambda: self._pull_once(position),
+                f"Pull of {queue} from {position}",
+                self._options.broker_wait_ms,
+            )
         except OffsetOutOfRange as error:
             if error.min_offset > position:
                 return (
@@ -88,8 +92,10 @@ class RangePulls:
                     else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
                 )
             return DataLost(str(queue), f"the broker has offsets up to {error.max_offset - 1} only")
-        except (TopicNotFound, QueueNotFound, RouteNotFound) as error:
+        except TopicNotFound as error:
             return DataLost(str(queue), f"the topic was deleted ({error.message})")
+        except QueueNotFound as error:
+            return DataLost(str(queue), f"the queue is no longer read ({error.message})")
         if self._range.incarnation and pulled.incarnation != self._range.incarnation:
             return DataLost(str(queue), "the topic was deleted and created again")
         if pulled.next_offset <= pulled.offset:
@@ -99,8 +105,7 @@ class RangePulls:
     def _pull_once(self, position: int) -> Pulled:
         queue = self._range.queue
         if self._broker is None:
-            route = self._connection.routes.route(queue.topic)
-            self._broker = replica_of(route, queue.broker, self._connection.transport)
+            self._broker = self._connection.locate(queue.topic, queue.broker)
         try:
             return self._broker.pull(
                 queue.topic,
@@ -118,11 +123,13 @@ class RangePulls:
             self._broker = self._moved(self._broker)
             raise
 
+    def _diagnosed(self, position: int, error: CorruptFrame) -> CorruptFrame:
+        return error if self._broker is None else diagnosed(self._broker, self._range.queue, position, error)
+
     def _moved(self, known: BrokerApi) -> BrokerApi:
         queue = self._range.queue
         try:
-            route = self._connection.routes.route(queue.topic)
-            return replica_of(route, queue.broker, self._connection.transport)
+            return self._connection.locate(queue.topic, queue.broker)
         except RocketqError:
             # Nobody knows a better address; what is raised is the broker's own failure.
             return known

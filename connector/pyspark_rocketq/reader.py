@@ -25,7 +25,14 @@ from pyspark_rocketq.positions import AtOffsets
 from pyspark_rocketq.pulls import RangePulls
 from pyspark_rocketq.pushdown import Narrowing, push
 from pyspark_rocketq.resolution import look_up, resolve, time_offsets
-from pyspark_rocketq.topology import Places, find_places, require_assigned, require_found, survey_all
+from pyspark_rocketq.surveys import (
+    losses_by_record,
+    require_found,
+    settle_losses,
+    survey_all,
+    warn_of_unrecorded,
+)
+from pyspark_rocketq.topology import Places, require_assigned
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import MessageQueue
 
@@ -111,7 +118,10 @@ def _prefetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class RocketqReader(DataSourceReader):
-    """`spark.read.format("rocketq")`: every queue from the starting to the ending position."""
+    """`spark.read.format("rocketq")`: every queue from the starting to the ending position.
+
+    Every queue of every broker that holds a topic: one that stays away for `brokerWaitMs` fails the read.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -122,19 +132,21 @@ class RocketqReader(DataSourceReader):
         """Fix where the batch begins and ends, and cut it into partitions. Runs on the driver, once."""
         options = self._options
         connection = connection_to(options.nameservers)
-        places = find_places(connection, options.subscription)
-        require_found(connection, options.subscription, places)
-        survey = survey_all(places)
-        require_assigned(options.subscription, places)
+        full = survey_all(connection, options.subscription, options.broker_wait_ms).require_all()
+        places, survey = full.topology.places, full.survey
+        require_found(connection, options.subscription, full)
+        require_assigned(options.subscription, full.topology)
+        warn_of_unrecorded(full.topology.unrecorded)
+        settle_losses(losses_by_record(survey), options.fail_on_data_loss)
         begins = resolve(
             options.starting,
             "startingOffsets",
             survey,
-            look_up(options.starting, places, survey, options.group),
+            look_up(options.starting, places, survey, options),
             fail_on_data_loss=options.fail_on_data_loss,
         )
         ends = resolve(
-            options.ending, "endingOffsets", survey, look_up(options.ending, places, survey, options.group)
+            options.ending, "endingOffsets", survey, look_up(options.ending, places, survey, options)
         )
         if isinstance(options.starting, AtOffsets) and isinstance(options.ending, AtOffsets):
             _check_order(begins, ends)
@@ -155,7 +167,8 @@ class RocketqReader(DataSourceReader):
         """Return what is left of the ranges by the filters that Spark has pushed."""
         times = self._narrowing.asked_times()
         queues = [one.queue for one in whole if one.size and self._narrowing.reads(one.queue)]
-        found = time_offsets(places, {(queue.topic, queue.broker): times for queue in queues})
+        asked = {(queue.topic, queue.broker): times for queue in queues}
+        found = time_offsets(places, asked, self._options.broker_wait_ms)
 
         def narrowed(one: QueueRange) -> QueueRange:
             def offset_at(at_us: int) -> int:

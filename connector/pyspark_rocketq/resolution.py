@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.offset import TopicOnBroker
+from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.positions import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -36,27 +37,30 @@ class Lookups:
     times: Mapping[tuple[MessageQueue, int], int] = field(hash=False, default_factory=dict)
 
 
-def look_up(position: Position, places: Places, survey: Survey, group: str | None) -> Lookups:
-    """Ask the brokers what `position` needs to know."""
-    if position is Edge.GROUP and group is not None:
-        return Lookups(group=_group_offsets(places, group))
+def look_up(position: Position, places: Places, survey: Survey, options: SourceOptions) -> Lookups:
+    """Ask the brokers of the survey what `position` needs to know; each is waited for (brokerWaitMs)."""
+    places = {key: place for key, place in places.items() if key in survey.incarnations}
+    wait_ms = options.broker_wait_ms
+    if position is Edge.GROUP and options.group is not None:
+        return Lookups(group=_group_offsets(places, options.group, wait_ms))
     if isinstance(position, AtTime):
-        return Lookups(times=time_offsets(places, {key: {position.at_ms * 1000} for key in places}))
+        return Lookups(times=time_offsets(places, {key: {position.at_ms * 1000} for key in places}, wait_ms))
     if isinstance(position, AtTimes):
         asked: dict[TopicOnBroker, set[int]] = {}
         for queue in survey.ranges:
             at_ms = position.at_ms.get(queue)
             if at_ms is not None:
                 asked.setdefault((queue.topic, queue.broker), set()).add(at_ms * 1000)
-        return Lookups(times=time_offsets(places, asked))
+        return Lookups(times=time_offsets(places, asked, wait_ms))
     return Lookups()
 
 
-def _group_offsets(places: Places, group: str) -> dict[MessageQueue, int]:
+def _group_offsets(places: Places, group: str, wait_ms: int) -> dict[MessageQueue, int]:
     def asker(place: Place) -> Callable[[], GroupOffsets]:
         return lambda: persist(
             lambda: place.broker.group_offsets(group, place.topic),
             f"Offsets of group {group} on {place.broker.broker}",
+            wait_ms,
         )
 
     answers = in_parallel({key: asker(place) for key, place in places.items()})
@@ -68,7 +72,7 @@ def _group_offsets(places: Places, group: str) -> dict[MessageQueue, int]:
 
 
 def time_offsets(
-    places: Places, asked: Mapping[TopicOnBroker, Collection[int]]
+    places: Places, asked: Mapping[TopicOnBroker, Collection[int]], wait_ms: int
 ) -> dict[tuple[MessageQueue, int], int]:
     """Return the first offset stored at or after each asked time (µs since 1970) in every queue."""
 
@@ -76,6 +80,7 @@ def time_offsets(
         return lambda: persist(
             lambda: place.broker.offsets_at(place.topic, at_us),
             f"Offsets at a time of {place.topic} on {place.broker.broker}",
+            wait_ms,
         )
 
     answers = in_parallel(

@@ -12,17 +12,19 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict, TypeVar, cast
 
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.options import QueueSelection, SinkOptions
 from rocketq.config import ProducerConfig
+from rocketq.errors import QueueNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_rocketq.outgoing import Destination
     from rocketq.producer import Producer, SelectionName
+    from rocketq.protocol.model import MessageQueue
 
 #: Requests in flight of one task, where order does not matter.
 IN_FLIGHT: Final = 3
@@ -33,13 +35,24 @@ JOIN_BELOW_BYTES: Final = 512 * 1024
 #: Attempts end with sendTimeoutMs, not with their number.
 RETRIES: Final = 1_000
 
-SELECTIONS: Final[dict[QueueSelection, SelectionName]] = {
-    QueueSelection.ROUND_ROBIN: "round_robin",
-    QueueSelection.HASH: "hash",
-    QueueSelection.RANDOM: "random",
-}
-
 R = TypeVar("R")
+
+
+class Placement(TypedDict, total=False):
+    """What chooses the queues of a request, as `Producer.send_batch` and `stage_batch` take it."""
+
+    queue: MessageQueue
+    ordering_key: str
+    selection: SelectionName
+
+
+def placement(options: SinkOptions, destination: Destination) -> Placement:
+    """Return what chooses the queues: the rows' own queue, or what `queueSelection` says."""
+    if destination.queue is not None:
+        return {"queue": destination.queue}
+    if options.selection is QueueSelection.HASH:
+        return {"ordering_key": "key"}
+    return {"selection": "random" if options.selection is QueueSelection.RANDOM else "round_robin"}
 
 
 class Shipment(Generic[R]):
@@ -92,7 +105,15 @@ class Shipment(Generic[R]):
             table = table.combine_chunks()
         allowed = 1 if destination.queue is not None else self._in_flight_max
         self._settle(allowed - 1)
-        self._in_flight.add(self._workers.submit(self._request, destination, table))
+        self._in_flight.add(self._workers.submit(self._sent, destination, table))
+
+    def _sent(self, destination: Destination, table: pa.Table) -> list[R]:
+        try:
+            return self._request(destination, table)
+        except QueueNotFound as error:
+            if destination.queue is not None:
+                error.hint = f"Rows name this queue in their columns broker and queue. {error.hint}"
+            raise
 
     def _settle(self, left: int) -> None:
         """Wait until at most `left` requests are in flight; raise what one of them raised."""

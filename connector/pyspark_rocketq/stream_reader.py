@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.driver import QueryDriver
-from pyspark_rocketq.offset import from_json
+from pyspark_rocketq.offset import from_json, with_lag
 from pyspark_rocketq.options import SourceOptions
 from pyspark_rocketq.reader import RangePartition, RangeReader
 from rocketq.errors import RocketqError
@@ -47,6 +47,8 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._ranges = RangeReader(options, schema)
         self._made: QueryDriver | None = None
+        #: The end of the newest batch, as it was told to Spark.
+        self._reached: dict[str, Any] = {}
 
     @property
     def _driver(self) -> QueryDriver:
@@ -55,7 +57,7 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_ranges": self._ranges, "_made": None}
+        return {"_options": self._options, "_ranges": self._ranges, "_made": None, "_reached": {}}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._driver.initial_offset().to_json()
@@ -73,12 +75,17 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, or `start` unchanged when there is nothing to read."""
         end = self._driver.latest_offset(from_json(start), unlimited=isinstance(limit, ReadAllAvailable))
-        return start if end is None else end.to_json()
+        self._reached = start if end is None else end.to_json()
+        return self._reached
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the ends of all queues as last seen, for the query's progress; asks nobody."""
-        latest = self._driver.latest_seen
-        return latest.to_json() if latest is not None else None
+        """Return the ends of all queues as last seen, for the query's progress; asks nobody.
+
+        Its key `lag` has the messages of each queue that come after the newest batch. While brokers are
+        away it has one more key, `away`: topic to the names of the brokers.
+        """
+        seen = self._driver.seen()
+        return with_lag(seen, self._reached) if seen is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = self._driver.partitions(from_json(start), from_json(end))

@@ -1,14 +1,22 @@
 """Which queues a subscription means at the moment, and on which brokers they are.
 
-The NameServers say which broker serves which topic; the brokers themselves say how many
-queues there are and what they hold, so a new queue is seen with the next answer and a new
-broker or topic with the next route.
+The NameServers say which broker serves which topic, and which brokers hold it by the topic's record;
+the brokers themselves say how many queues there are and what they hold. So a new queue is seen with
+the next answer, a new broker or topic with the next route, and a broker that is away is still known of
+when its registration has ended.
+
+A broker that should have a topic and is not in its route is looked for among all that are alive:
+
+    alive, and it has the topic       it is asked as the others are
+    alive, and it denies the topic    the topic is gone there: deleted, or the broker lost its data
+    not alive                         it is away, and may come back with what it holds; unless all brokers
+                                      of the topic say that it was taken off the record: gone
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -17,20 +25,23 @@ from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.offset import TopicOnBroker
 from pyspark_rocketq.options import Assigned, Subscribed, SubscribedPattern, Subscription
 from rocketq.broker_api import BrokerApi, replica_of
-from rocketq.errors import BrokerUnreachable, InvalidConfiguration, RouteNotFound
-from rocketq.patience import persist
+from rocketq.errors import (
+    BrokerUnreachable,
+    InvalidConfiguration,
+    RocketqError,
+    RouteNotFound,
+    TopicNotFound,
+)
 from rocketq.protocol.calls import TopicOffsets
 from rocketq.protocol.model import MessageQueue, Perm, QueueOffsets
-from rocketq.protocol.route import QueueData, TopicRoute
+from rocketq.protocol.reserved_names import is_reserved_topic
+from rocketq.protocol.route import TopicRoute
 
 #: Calls to brokers that are made at the same time.
 PARALLEL_CALLS: Final = 16
 
 #: The routes of so many topics are asked for each time; those of more are as old as the cache lets them.
 FRESH_TOPICS_MAX: Final = 32
-
-#: Topics that brokers keep for themselves; a pattern never means them.
-_SYSTEM_TOPIC: Final = re.compile(r"%RETRY%.*|%DLQ%.*|rmq_sys_.*", re.IGNORECASE)
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -51,53 +62,172 @@ class Place:
         return (self.topic, self.broker.broker)
 
     def meant(self, offsets: TopicOffsets) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of the queues that are meant."""
+        """Return the ranges of the queues that are meant, also of those beyond `read_queues`."""
         return {
             MessageQueue(self.topic, self.broker.broker, queue): found
             for queue, found in enumerate(offsets.queues)
-            if queue < self.read_queues and (self.chosen is None or queue in self.chosen)
+            if self.chosen is None or queue in self.chosen
         }
 
 
 Places = Mapping[TopicOnBroker, Place]
 
 
+#: Why a topic is gone from a broker that is alive, or a broker from a topic; and why one is away.
+DENIED: Final = "the broker has no such topic: it was deleted there, or the broker came back without its data"
+TAKEN_OFF: Final = "the broker was taken off the topic's record"
+UNREGISTERED: Final = "no NameServer knows it to be alive"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Where the topics of a subscription are at the moment: each broker of each topic is in one of three."""
+
+    places: Places = field(default_factory=dict, hash=False)
+    #: Brokers that hold a topic and cannot be asked, and why.
+    away: Mapping[TopicOnBroker, str] = field(default_factory=dict, hash=False)
+    #: Brokers that should hold a topic and no longer do, and why.
+    gone: Mapping[TopicOnBroker, str] = field(default_factory=dict, hash=False)
+    #: Topics whose record does not say who holds them: nobody can tell that a broker of them is away.
+    unrecorded: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the brokers said: readable ranges, incarnations, and who has no such topic (any more)."""
+    """What the brokers said: readable ranges, incarnations, and who has no such topic (any more), and why.
+
+    `closed` are the ranges of queues that are stored but not readable: the topic has fewer read queues now.
+    """
 
     ranges: Mapping[MessageQueue, QueueOffsets] = field(hash=False)
     incarnations: Mapping[TopicOnBroker, str] = field(hash=False)
-    gone: frozenset[TopicOnBroker] = frozenset()
+    gone: Mapping[TopicOnBroker, str] = field(hash=False, default_factory=dict)
+    closed: Mapping[MessageQueue, QueueOffsets] = field(hash=False, default_factory=dict)
 
 
 def survey_of(
-    places: Places, answers: Mapping[TopicOnBroker, TopicOffsets], gone: Iterable[TopicOnBroker] = ()
+    places: Places, answers: Mapping[TopicOnBroker, TopicOffsets], gone: Mapping[TopicOnBroker, str]
 ) -> Survey:
     """Combine the answers of some or all places."""
     ranges: dict[MessageQueue, QueueOffsets] = {}
+    closed: dict[MessageQueue, QueueOffsets] = {}
     for key, answer in answers.items():
-        if key in places:
-            ranges |= places[key].meant(answer)
-    return Survey(
-        ranges, {key: answers[key].incarnation for key in answers if key in places}, frozenset(gone)
-    )
+        for queue, held in places[key].meant(answer).items():
+            (ranges if queue.queue < places[key].read_queues else closed)[queue] = held
+    return Survey(ranges, {key: answers[key].incarnation for key in answers}, gone, closed)
 
 
-def find_places(connection: Connection, subscription: Subscription) -> dict[TopicOnBroker, Place]:
-    """Return every topic on every broker that the subscription means.
+def find_topology(
+    connection: Connection, subscription: Subscription, named: Collection[TopicOnBroker] = ()
+) -> Topology:
+    """Return every broker of every topic that the subscription means.
 
-    A subscribed topic without a route is left out: `require_found` tells whether that is an error.
-    Raises NameServersUnreachable if nothing is known either.
+    `named` are those that a checkpoint names: they belong to it also where no route and no record does.
+    A subscribed topic of which nobody knows is left out (`surveys.require_found`).
+    Raises NameServersUnreachable if no route is known from before either.
     """
-    routes = connection.routes
+    routes = _routes(connection, _topics(connection, subscription, named))
+    places: dict[TopicOnBroker, Place] = {}
+    missing: dict[TopicOnBroker, frozenset[int] | None] = {}
+    for topic, route in routes.items():
+        for broker in sorted(_brokers(topic, route, named)):
+            chosen = _chosen_queues(subscription, topic, broker)
+            if chosen is not None and not chosen:
+                continue
+            data = route.queue_data(broker) if route is not None else None
+            if route is None or data is None:
+                missing[topic, broker] = chosen
+            elif data.perm & Perm.READ:
+                found = _replica(route, broker, connection)
+                if found is None:
+                    missing[topic, broker] = chosen
+                else:
+                    places[topic, broker] = Place(topic, found, data.read_queues, chosen)
+    unrecorded = frozenset(
+        topic for topic, route in routes.items() if route is not None and not route.holders
+    )
+    known = Topology(places, unrecorded=unrecorded)
+    return _with_missing(connection, known, routes, missing, named) if missing else known
+
+
+def _with_missing(
+    connection: Connection,
+    known: Topology,
+    routes: Mapping[str, TopicRoute | None],
+    missing: Mapping[TopicOnBroker, frozenset[int] | None],
+    named: Collection[TopicOnBroker],
+) -> Topology:
+    """Add the brokers that no route has, as they are found or not."""
+    addresses = connection.routes.live_addresses()
+
+    def seeker(key: TopicOnBroker) -> Callable[[], Place | _Absent | None]:
+        topic, broker = key
+        if broker in addresses:
+            api = connection.broker(broker, addresses[broker])
+            return lambda: _asked_beside(topic, api, missing[key])
+        route = routes[topic]
+        if key in named and route is not None and route.holders and broker not in route.holders:
+            beside = [place for place in known.places.values() if place.topic == topic]
+            return lambda: _Absent(TAKEN_OFF, True) if _deny(beside, broker) else _Absent(UNREGISTERED)
+        return lambda: _Absent(UNREGISTERED)
+
+    places = dict(known.places)
+    away: dict[TopicOnBroker, str] = {}
+    gone: dict[TopicOnBroker, str] = {}
+    for key, found in in_parallel({key: seeker(key) for key in missing}).items():
+        if isinstance(found, Place):
+            places[key] = found
+        elif found is not None:
+            (gone if found.for_good else away)[key] = found.why
+    return Topology(places, away, gone, known.unrecorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """Why a topic cannot be read from a broker, and whether that is for good."""
+
+    why: str
+    for_good: bool = False
+
+
+def _asked_beside(topic: str, broker: BrokerApi, chosen: frozenset[int] | None) -> Place | _Absent | None:
+    """Ask a broker for a topic that the route does not give it; None if nobody may read it there."""
+    try:
+        config = broker.topic(topic).config
+    except TopicNotFound:
+        return _Absent(DENIED, for_good=True)
+    except RocketqError as error:
+        if not error.retryable:
+            raise
+        return _Absent(error.message)
+    return Place(topic, broker, config.read_queues, chosen) if config.perm & Perm.READ else None
+
+
+def _deny(places: Collection[Place], broker: str) -> bool:
+    """Whether all brokers that have a topic say themselves that its record does not name this one."""
+    try:
+        records = [place.broker.topic(place.topic).config.brokers for place in places]
+    except RocketqError:
+        # Not known for now: it is asked again with the next look.
+        return False
+    return bool(records) and all(record and broker not in record for record in records)
+
+
+def _topics(
+    connection: Connection, subscription: Subscription, named: Collection[TopicOnBroker]
+) -> list[str]:
+    """Return the topics that are meant; of a pattern also those that only the checkpoint still names."""
     if isinstance(subscription, SubscribedPattern):
-        listed = routes.topics().topics
-        topics = [
-            t for t in listed if re.fullmatch(subscription.pattern, t) and not _SYSTEM_TOPIC.fullmatch(t)
-        ]
-    else:
-        topics = list(subscription.topics if isinstance(subscription, Subscribed) else subscription.queues)
+        listed = {*connection.routes.topics().topics, *(topic for topic, _ in named)}
+        matching = (topic for topic in listed if re.fullmatch(subscription.pattern, topic))
+        # A pattern never means the topics that brokers keep for themselves.
+        return sorted(topic for topic in matching if not is_reserved_topic(topic))
+    return sorted(subscription.topics if isinstance(subscription, Subscribed) else subscription.queues)
+
+
+def _routes(connection: Connection, topics: Collection[str]) -> dict[str, TopicRoute | None]:
+    """Ask for the routes of all topics; None for one that has none."""
+    routes = connection.routes
     if len(topics) <= FRESH_TOPICS_MAX:
         for topic in topics:
             routes.invalidate(topic)
@@ -111,62 +241,40 @@ def find_places(connection: Connection, subscription: Subscription) -> dict[Topi
 
         return ask
 
-    found = in_parallel({topic: asker(topic) for topic in sorted(topics)})
-    return {
-        place.key: place
-        for route in found.values()
-        if route is not None
-        for place in _of_route(connection, subscription, route)
-    }
+    return in_parallel({topic: asker(topic) for topic in topics})
 
 
-def _of_route(connection: Connection, subscription: Subscription, route: TopicRoute) -> Iterable[Place]:
-    for data in sorted(route.queues, key=lambda q: q.broker):
-        if not data.perm & Perm.READ:
-            continue
-        chosen: frozenset[int] | None = None
-        if isinstance(subscription, Assigned):
-            by_broker = subscription.queues[route.topic]
-            chosen = by_broker.get(data.broker, by_broker.get(None))
-            if chosen is None:
-                continue
-        try:
-            broker = replica_of(route, data.broker, connection.transport)
-        except BrokerUnreachable:
-            # The route keeps a broker whose replicas are all away; its queues stand still.
-            continue
-        yield Place(route.topic, broker, _read_queues(data), chosen)
+def _brokers(topic: str, route: TopicRoute | None, named: Iterable[TopicOnBroker]) -> set[str]:
+    """Return who should have the topic: by its route, by its record, by the checkpoint."""
+    of_route = () if route is None else (*(data.broker for data in route.queues), *route.holders)
+    return {*of_route, *(broker for one, broker in named if one == topic)}
 
 
-def _read_queues(data: QueueData) -> int:
-    return data.read_queues
+def _chosen_queues(subscription: Subscription, topic: str, broker: str) -> frozenset[int] | None:
+    """Return which queues of a broker are meant: None for all, an empty set for none."""
+    if not isinstance(subscription, Assigned):
+        return None
+    by_broker = subscription.queues[topic]
+    return by_broker.get(broker, by_broker.get(None)) or frozenset()
 
 
-def require_found(connection: Connection, subscription: Subscription, places: Places) -> None:
-    """Raise for what the subscription names and the cluster does not have; a pattern may match nothing."""
-    if isinstance(subscription, SubscribedPattern):
-        return
-    found = {topic for topic, _ in places}
-    named = subscription.topics if isinstance(subscription, Subscribed) else subscription.queues
-    for topic in named:
-        if topic not in found:
-            # Raises RouteNotFound with the nearest topic, unless the topic has a route but no queue to read.
-            connection.routes.route(topic)
-            raise InvalidConfiguration(
-                "assign" if isinstance(subscription, Assigned) else "subscribe",
-                topic,
-                "none of its brokers can be read from",
-                hint="Look at the topic's perm and at the broker names: rocketq topic describe.",
-            )
+def _replica(route: TopicRoute, broker: str, connection: Connection) -> BrokerApi | None:
+    try:
+        return replica_of(route, broker, connection.transport)
+    except BrokerUnreachable:
+        return None
 
 
-def require_assigned(subscription: Subscription, places: Places) -> None:
+def require_assigned(subscription: Subscription, topology: Topology) -> None:
     """Raise InvalidConfiguration for an assigned queue that does not exist."""
     if not isinstance(subscription, Assigned):
         return
+    places = topology.places.values()
     for topic, by_broker in subscription.queues.items():
         for broker, queues in by_broker.items():
-            on = {place.broker.broker: place.read_queues for place in places.values() if place.topic == topic}
+            if broker is not None and (topic, broker) in topology.away:
+                continue
+            on = {place.broker.broker: place.read_queues for place in places if place.topic == topic}
             held = on.get(broker, 0) if broker is not None else max(on.values(), default=0)
             missing = sorted(queue for queue in queues if queue >= held)
             if missing:
@@ -186,18 +294,3 @@ def in_parallel(calls: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     with ThreadPoolExecutor(min(PARALLEL_CALLS, max(1, len(calls))), "rocketq-ask") as pool:
         futures = {key: pool.submit(call) for key, call in calls.items()}
     return {key: future.result() for key, future in futures.items()}
-
-
-def survey_all(places: Places) -> Survey:
-    """Ask every broker, and wait for those that restart; raises when one stays away.
-
-    For moments that must not miss a broker: where a query begins, what a batch or an
-    AvailableNow run reads.
-    """
-
-    def asker(place: Place) -> Callable[[], TopicOffsets]:
-        return lambda: persist(
-            lambda: place.broker.offsets(place.topic), f"Offsets of {place.topic} on {place.broker.broker}"
-        )
-
-    return survey_of(places, in_parallel({key: asker(place) for key, place in places.items()}))

@@ -19,18 +19,15 @@ All threads are daemons: a process that ends does not wait for a held request.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark_rocketq.offset import TopicOnBroker
-from pyspark_rocketq.topology import PARALLEL_CALLS, Place, Places, Survey, survey_of
+from pyspark_rocketq.topology import DENIED, PARALLEL_CALLS, Place, Places, Survey, survey_of
 from rocketq.errors import RocketqError, TopicNotFound
 from rocketq.protocol.calls import TopicOffsets
-
-log = logging.getLogger("pyspark_rocketq")
 
 HOLD_MS: Final = 20_000
 HELD_MAX: Final = 64
@@ -119,18 +116,12 @@ class OffsetWatch:
                 for key, one in self._watched.items()
                 if one.known is not None and one.error is None
             }
-            return survey_of(places, known, [key for key, one in self._watched.items() if one.gone])
+            return survey_of(places, known, {key: DENIED for key, one in self._watched.items() if one.gone})
 
-    def silent(self) -> RocketqError | None:
-        """Return an error if there are places and not one of them answers, else None."""
+    def failures(self) -> dict[TopicOnBroker, str]:
+        """Return the places that do not answer, and why."""
         with self._changed:
-            errors = [one.error for one in self._watched.values()]
-            return errors[0] if errors and all(errors) else None
-
-    def failure(self) -> RocketqError | None:
-        """Return the error of a place that does not answer, else None."""
-        with self._changed:
-            return next((one.error for one in self._watched.values() if one.error is not None), None)
+            return {key: one.error.message for key, one in self._watched.items() if one.error is not None}
 
     def close(self) -> None:
         """Let waiting threads go; held requests are left to the end of the process."""
@@ -192,8 +183,6 @@ class OffsetWatch:
 
     def _failed(self, one: _Watched, error: RocketqError) -> None:
         with self._changed:
-            if one.error is None:
-                log.warning("Offsets of %s are not known for now: %s", "/".join(one.place.key), error.message)
             self._settle(one)
             one.error = error
             one.ask_again_at = time.monotonic() + one.pause_s

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_rocketq import exactly_once
 from pyspark_rocketq.options import Delivery, SinkOptions
-from pyspark_rocketq.shipment import SELECTIONS, producer_for, shipped
+from pyspark_rocketq.shipment import placement, producer_for, shipped
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import SendResult, SendStatus
 
@@ -50,9 +50,7 @@ def send_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SinkCo
     producer = producer_for(options)
 
     def send(destination: Destination, table: pa.Table) -> list[SendResult]:
-        return producer.send_batch(
-            destination.topic, table, selection=SELECTIONS[options.selection], queue=destination.queue
-        )
+        return producer.send_batch(destination.topic, table, **placement(options, destination))
 
     results = shipped(send, options, batches)
     less_safe = sum(result.count for result in results if result.status is not SendStatus.SEND_OK)

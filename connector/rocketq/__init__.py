@@ -4,13 +4,16 @@
 `pyspark_rocketq`, or nothing at all: Spark finds the data source "rocketq" itself.
 
 Names are loaded when they are first used: the command line and the servers import from this
-package too, and have no use for Arrow or for a client.
+package too, and have no use for Arrow or for a client. The import has one effect: Spark, if it is
+started later, starts the same Python (`rocketq.spark_python`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from rocketq.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
         TooSlow,
         TopicNotFound,
     )
+    from rocketq.message_errors import InvalidMessage, ReservedName
     from rocketq.producer import Producer
     from rocketq.protocol.model import (
         Message,
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
         StoredMessage,
     )
     from rocketq.protocol.schema import MESSAGE_SCHEMA
+    from rocketq.query import FoundByKey, Query
     from rocketq.selector import ByHash, Explicit, QueueSelector, Random, RoundRobin
 
 __all__ = [
@@ -73,10 +78,12 @@ __all__ = [
     "ConsumerConfig",
     "CorruptFrame",
     "Explicit",
+    "FoundByKey",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
     "InvalidFilter",
+    "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
     "Message",
@@ -89,10 +96,12 @@ __all__ = [
     "Perm",
     "Producer",
     "ProducerConfig",
+    "Query",
     "QueueNotFound",
     "QueueSelector",
     "Random",
     "RemoteError",
+    "ReservedName",
     "RocketqError",
     "RoundRobin",
     "RouteNotFound",
@@ -117,6 +126,8 @@ _HOMES: Final = {
     "TransportConfig": "rocketq.config",
     "CONSUMED_SCHEMA": "rocketq.consumed",
     "Consumer": "rocketq.consumer",
+    "InvalidMessage": "rocketq.message_errors",
+    "ReservedName": "rocketq.message_errors",
     "Producer": "rocketq.producer",
     "Message": "rocketq.protocol.model",
     "MessageQueue": "rocketq.protocol.model",
@@ -125,12 +136,17 @@ _HOMES: Final = {
     "SendStatus": "rocketq.protocol.model",
     "StoredMessage": "rocketq.protocol.model",
     "MESSAGE_SCHEMA": "rocketq.protocol.schema",
+    "FoundByKey": "rocketq.query",
+    "Query": "rocketq.query",
     "ByHash": "rocketq.selector",
     "Explicit": "rocketq.selector",
     "QueueSelector": "rocketq.selector",
     "Random": "rocketq.selector",
     "RoundRobin": "rocketq.selector",
 }
+
+
+set_spark_python()
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,11 @@ lane gives a batch, whose bytes stay counted until its outcome is known.
 
     free lanes     (topic, no queue): batches may overtake each other, so any
                    number is under way
-    ordered lanes  (topic, queue): one batch is under way, the next waits for
-                   its outcome
+    ordered lanes  (topic, queue, whether by ordering key): one batch is under
+                   way, the next waits for its outcome
+
+While a message of an ordering key waits or is under way, later messages of the key join its lane,
+whatever their destination: a route that changes meanwhile must not let them overtake.
 
 When an ordered batch fails, every message that waits behind it in the same order (the
 same ordering key, or the same explicit queue) fails with it: were it sent, it would overtake.
@@ -19,7 +22,7 @@ Not thread-safe: `rocketq.pipeline` holds the lock and does what is decided here
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -31,10 +34,11 @@ MESSAGE_OVERHEAD_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A topic, and the queue if messages belong to one."""
+    """A topic, and the queue if messages belong to one: by an ordering key, or because it was named."""
 
     topic: str
     queue: MessageQueue | None = None
+    is_keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +89,8 @@ class Accumulator:
         self._linger_ms = linger_ms
         self._batch_bytes, self._batch_messages = batch_bytes, batch_messages
         self._lanes: dict[Destination, _Lane] = {}
+        #: Of each topic and ordering key: the lane of its messages without an outcome, and how many they are.
+        self._keys: dict[tuple[str, bytes], tuple[Destination, int]] = {}
         #: Bytes of all messages without an outcome, waiting or under way.
         self.buffered_bytes = 0
 
@@ -95,6 +101,10 @@ class Accumulator:
 
     def add(self, destination: Destination, waiting: Waiting, now_ms: int) -> bool:
         """Take a message; return whether somebody should look: its lane is new, or just became due."""
+        if destination.is_keyed and waiting.order is not None:
+            key = (destination.topic, waiting.order)
+            destination, count = self._keys.get(key, (destination, 0))
+            self._keys[key] = (destination, count + 1)
         lane = self._lanes.get(destination)
         if lane is None:
             lane = self._lanes[destination] = _Lane()
@@ -126,15 +136,17 @@ class Accumulator:
         ]
         return min(times, default=None)
 
-    def done(self, batch: Batch, failed: bool) -> list[Waiting]:
-        """Note a batch's outcome; return the messages behind it that must now fail as well."""
+    def done(self, batch: Batch, failed: Collection[Waiting]) -> list[Waiting]:
+        """Note a batch's outcome and which of its messages failed; return those behind that must fail."""
         lane = self._lanes[batch.destination]
         lane.under_way -= 1
         self.buffered_bytes -= batch.size
         doomed: list[Waiting] = []
         if failed and batch.destination.queue is not None:
-            orders = {waiting.order for waiting in batch.messages}
+            orders = {waiting.order for waiting in failed}
             doomed = self._removed(lane, lambda waiting: waiting.order in orders)
+        if batch.destination.is_keyed:
+            self._forget_keys(batch.destination.topic, (*batch.messages, *doomed))
         if not lane.waiting and not lane.under_way:
             del self._lanes[batch.destination]
         return doomed
@@ -156,6 +168,14 @@ class Accumulator:
         lane.size -= size
         lane.under_way += 1
         return Batch(destination, tuple(messages), size)
+
+    def _forget_keys(self, topic: str, messages: Iterable[Waiting]) -> None:
+        """Note that these messages have their outcome; the last of a key ends its hold on the lane."""
+        for waiting in messages:
+            if waiting.order is not None:
+                destination, count = self._keys.pop((topic, waiting.order))
+                if count > 1:
+                    self._keys[topic, waiting.order] = (destination, count - 1)
 
     def _removed(self, lane: _Lane, matches: Callable[[Waiting], bool]) -> list[Waiting]:
         found = [waiting for waiting in lane.waiting if matches(waiting)]

@@ -1,17 +1,26 @@
-"""From what people have to batches of schema message/1 that are ready to send."""
+"""From what people have to batches of schema message/1 that are ready to send, and what orders them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.errors import InvalidBatch
+from rocketq.errors import InvalidBatch, InvalidConfiguration
+from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
+from rocketq.protocol.message_rules import check_batch
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages, normalise
+from rocketq.selector import Hashes
+
+#: The ordering keys of a batch: the name of a column, or one key (bytes, text or None) for each message.
+OrderingKeys: TypeAlias = str | pa.Array | pa.ChunkedArray | npt.NDArray[Any] | Sequence[bytes | str | None]
 
 #: Chunks smaller than this are joined: each would become a frame of its own.
 CHUNK_BYTES_MIN: Final = 64 * 1024
@@ -19,12 +28,54 @@ CHUNK_BYTES_MIN: Final = 64 * 1024
 _BORN_AT: Final = MESSAGE_SCHEMA.get_field_index("born_at")
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedBatch:
+    """A batch of schema message/1, and the hash of each message's ordering key if there are such keys."""
+
+    batch: pa.RecordBatch
+    hashes: Hashes | None = None
+
+
+def ordered_batches(data: Any, ordering_key: OrderingKeys | None, now_us: int) -> list[OrderedBatch]:
+    """Return `data` as batches ready to send, with the hashes of their ordering keys.
+
+    A column that `ordering_key` names and that is not of schema message/1 orders the messages and is not
+    sent. Raises InvalidBatch, and InvalidConfiguration for keys that do not fit the data.
+    """
+    if ordering_key is None:
+        return [OrderedBatch(stamped(batch, now_us)) for batch in batches_of(data)]
+    if isinstance(ordering_key, str):
+        data, keys = _column_taken(data, ordering_key)
+    else:
+        keys = ordering_key
+    batches = [stamped(batch, now_us) for batch in batches_of(data)]
+    hashes = _key_hashes(keys, ordering_key)
+    ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+    rows = int(ends[-1]) if batches else 0
+    if len(hashes) != rows:
+        raise InvalidConfiguration(
+            "ordering_key", _shown(ordering_key), f"it has {len(hashes)} keys for {rows} messages"
+        )
+    parts = np.split(hashes, ends[:-1]) if batches else []
+    return [OrderedBatch(batch, part) for batch, part in zip(batches, parts, strict=True)]
+
+
 def batches_of(data: Any) -> list[pa.RecordBatch]:
     """Return `data` as batches of schema message/1, without empty ones.
 
     Takes a Table, RecordBatch, pandas DataFrame, anything else with Arrow's
-    stream interface, or a sequence of Message. Raises InvalidBatch.
+    stream interface, or a sequence of Message. Raises InvalidBatch, or InvalidMessage, which
+    counts rows over all of `data`.
     """
+    batches = [batch for batch in _batches(data) if batch.num_rows]
+    first_row = 0
+    for batch in batches:
+        check_batch(batch, first_row)
+        first_row += batch.num_rows
+    return batches
+
+
+def _batches(data: Any) -> list[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         table: pa.RecordBatch | pa.Table = data
     elif isinstance(data, pa.Table):
@@ -40,7 +91,7 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
             f"messages cannot be made of a {type(data).__name__}",
             hint="Give a pyarrow Table or RecordBatch, a pandas DataFrame, or a list of Message.",
         )
-    return [batch for batch in normalise(table) if batch.num_rows]
+    return normalise(table)
 
 
 def stamped(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
@@ -51,6 +102,51 @@ def stamped(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
     field = MESSAGE_SCHEMA.field(_BORN_AT)
     filled = pc.fill_null(column, pa.scalar(now_us, field.type))
     return batch.set_column(_BORN_AT, field, filled)
+
+
+def _column_taken(data: Any, name: str) -> tuple[Any, Any]:
+    """Return the data without the column `name`, unless it is of message/1, and the column."""
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes | bytearray):
+        data = pa.Table.from_batches(batches_of(data), MESSAGE_SCHEMA)
+    elif not isinstance(data, pa.Table | pa.RecordBatch) and not _is_pandas(data):
+        if not hasattr(data, "__arrow_c_stream__"):
+            return data, ()  # `batches_of` says what is wrong with it.
+        data = pa.table(data)
+    names = [str(column) for column in (data.columns if _is_pandas(data) else data.schema.names)]
+    if name not in names:
+        raise InvalidConfiguration(
+            "ordering_key",
+            name,
+            "the data has no such column",
+            hint=f"Its columns are {', '.join(names)}. Give one of them, or one key for each message.",
+        )
+    keys = data[name]
+    if name in MESSAGE_SCHEMA.names:
+        return data, keys
+    return data.drop(columns=[name]) if _is_pandas(data) else data.drop_columns([name]), keys
+
+
+def _key_hashes(keys: Any, given: OrderingKeys) -> Hashes:
+    """Return the hash of each key; raise InvalidConfiguration unless they are bytes or text."""
+    try:
+        if isinstance(keys, bytes | bytearray | memoryview):
+            raise TypeError("one value, and a batch needs a key for each message")
+        if not isinstance(keys, pa.Array | pa.ChunkedArray):
+            kind = pa.binary() if isinstance(keys, list | tuple) else None
+            keys = pa.array(keys, kind, from_pandas=True)
+        column = pc.cast(keys, pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise InvalidConfiguration(
+            "ordering_key",
+            _shown(given),
+            f"its keys cannot be read: {error}",
+            hint="Give the name of a column, or one key for each message: bytes, text or None.",
+        ) from error
+    return hash_column(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
+def _shown(ordering_key: OrderingKeys) -> str:
+    return ordering_key if isinstance(ordering_key, str) else type(ordering_key).__name__
 
 
 def _joined(table: pa.Table) -> pa.Table:

@@ -7,20 +7,26 @@ may have taken it; a refusal raises the error the broker drew.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, RemoteError
+from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
 from rocketq.protocol import calls
 from rocketq.protocol.calls import (
     AlterTopicRequest,
+    BrokerStatistics,
     BrokerVersion,
+    ClockRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffsets,
+    KeySearchAnswer,
+    MessageDocument,
     SendAnswer,
     TimeOffsets,
+    TimeSearchAnswer,
     TopicDescription,
     TopicListing,
     TopicOffsets,
@@ -67,18 +73,24 @@ class Pulled:
         return open_frames(self.body, self.offset, end)
 
     def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
-        """Open frames until they inflate to more than that, at least one; return them and where to go on.
+        """Open frames until they inflate to more than that or one is damaged; return them and where to go on.
 
-        A stored batch may be compressed a thousandfold, so `max_bytes` of a pull bounds
-        what crosses the wire but not what its frames inflate to.
+        There is at least one; raises CorruptFrame if the first one is damaged. A stored batch may be
+        compressed a thousandfold, so `max_bytes` of a pull bounds what crosses the wire but not what its
+        frames inflate to.
         """
         found: list[FrameSlice] = []
         inflated = 0
-        for piece in iter_frames(self.body, self.offset):
-            inflated += piece.batch.nbytes
-            if found and inflated > inflated_bytes_max:
-                return found, piece.offset
-            found.append(piece)
+        try:
+            for piece in iter_frames(self.body, self.offset):
+                inflated += piece.batch.nbytes
+                if found and inflated > inflated_bytes_max:
+                    return found, piece.offset
+                found.append(piece)
+        except CorruptFrame:
+            if not found:
+                raise
+            return found, found[-1].next_offset
         return found, self.next_offset
 
 
@@ -164,9 +176,37 @@ class BrokerApi:
             answer.body,
         )
 
-    def message(self, message_id: str) -> dict[str, Any]:
-        """Return one message as the JSON document of docs/protocol.md. Raises NotFound."""
-        return self._decoded(self._call("GET", path_of("messages", message_id)), dict[str, Any])
+    def message(self, message_id: str) -> MessageDocument:
+        """Return one message by its id. Raises NotFound."""
+        answer = self._call("GET", path_of("messages", message_id), answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, MessageDocument)
+
+    def find_by_key(
+        self, topic: str, key: bytes, *, begin_us: int | None, end_us: int | None, limit: int
+    ) -> KeySearchAnswer:
+        """Return up to `limit` messages with this key, newest first. Raises TopicNotFound, NoPermission."""
+        query: Query = {
+            "key_base64": base64.b64encode(key).decode("ascii"),
+            "begin": begin_us,
+            "end": end_us,
+            "limit": limit,
+        }
+        return self._search(topic, query, KeySearchAnswer)
+
+    def find_by_time(
+        self, topic: str, *, begin_us: int, end_us: int | None, limit: int, page: str | None = None
+    ) -> TimeSearchAnswer:
+        """Return a page of the messages stored in an interval, oldest first; its size is at most `limit`.
+
+        Raises TopicNotFound, NoPermission.
+        """
+        query: Query = {"begin": begin_us, "end": end_us, "limit": limit, "page": page}
+        return self._search(topic, query, TimeSearchAnswer)
+
+    def _search(self, topic: str, query: Query, kind: type[T]) -> T:
+        path = path_of("topics", topic, "messages")
+        answer = self._call("GET", path, query=query, answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, kind)
 
     # --- offsets -----------------------------------------------------------------
 
@@ -212,6 +252,15 @@ class BrokerApi:
 
     def delete_topic(self, name: str) -> None:
         self._call("DELETE", path_of("topics", name))
+
+    def statistics(self) -> BrokerStatistics:
+        """Return the broker at run time: its log, what waits, what it holds, what it thinks of its clock."""
+        return self._decoded(self._call("GET", path_of("statistics")), BrokerStatistics)
+
+    def agree_clock(self, at_us: int) -> BrokerStatistics:
+        """Agree that it is `at_us` (µs) now. Raises Conflict if the broker's clock shows another time."""
+        request = ClockRequest(at_us)
+        return self._decoded(self._call_json("PUT", path_of("clock"), request), BrokerStatistics)
 
     def version(self) -> BrokerVersion:
         return self._decoded(self._call("GET", "/version"), BrokerVersion)

@@ -25,6 +25,7 @@ from rocketq.producer import Producer
 from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
 from rocketq.protocol.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.protocol.route import ClusterView, TopicRoute
+from rocketq.query import Query
 from rocketq.routes import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.sinks import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks import Sink
@@ -58,6 +59,8 @@ class Client:
         self._transport = Transport(self._transport_config)
         self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
         self._topics = TopicAdmin(self._transport, self._routes)
+        #: Looks messages up by id, key and time.
+        self.query = Query(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
         self._open: list[Producer | Consumer] = []
@@ -120,11 +123,14 @@ class Client:
         message_bytes_max: int | None = None,
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
+        brokers: Sequence[str] | None = None,
         cluster: str | None = None,
     ) -> dict[str, TopicConfig]:
-        """Create a topic with `queues` queues on every master; return it as each broker has it.
+        """Create a topic with `queues` queues on each broker; return it as each broker has it.
 
-        It is usable when this returns. Raises Conflict if it exists, unless `if_absent`.
+        The brokers are those named by `brokers`, else the live masters of `cluster`, else all live masters.
+        It is usable when this returns. Raises Conflict if it exists, unless `if_absent`, which leaves it as
+        it is and adds the chosen brokers that lack it; InvalidConfiguration for a name no live broker has.
         """
         request = CreateTopicRequest(
             read_queues=queues if read_queues is None else read_queues,
@@ -135,11 +141,22 @@ class Client:
             retention_bytes=retention_bytes,
             if_absent=if_absent,
         )
-        return self._topics.create(topic, request, cluster=cluster)
+        return self._topics.create(topic, request, brokers=brokers, cluster=cluster)
 
     def alter_topic(self, topic: str, **changes: Any) -> dict[str, TopicConfig]:
-        """Change a topic on every broker that has it; `changes` are the fields of AlterTopicRequest."""
+        """Change a topic on every broker that has it; `changes` are the fields of AlterTopicRequest.
+
+        Fewer read queues raise UnreadMessages while those that go hold messages, unless `force=True`.
+        """
         return self._topics.alter(topic, AlterTopicRequest(**changes))
+
+    def remove_topic_broker(self, topic: str, broker: str, *, force: bool = False) -> dict[str, TopicConfig]:
+        """Take a broker off a topic's record, and the topic off the broker if it is alive.
+
+        For a broker that is gone for good. A live one that holds messages of the topic is refused with
+        UnreadMessages, unless `force`: they are then deleted.
+        """
+        return self._topics.remove_broker(topic, broker, force=force)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and its messages on every broker that has it."""

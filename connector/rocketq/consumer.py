@@ -29,6 +29,7 @@ from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration, Inva
 from rocketq.fetching import Fetching
 from rocketq.protocol.calls import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.model import MessageQueue, StoredMessage, is_legal_name
+from rocketq.protocol.reserved_names import check_user_group
 from rocketq.routes import RouteCache
 from rocketq.transport import Transport
 
@@ -198,8 +199,8 @@ def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked_group(group: str | None, config: ConsumerConfig) -> str | None:
-    if group is not None and not is_legal_name(group):
-        raise InvalidName("group", group)
+    if group is not None:
+        check_user_group(group)
     if group is None and config.start == "group":
         raise InvalidConfiguration(
             "start",

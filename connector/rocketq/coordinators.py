@@ -3,7 +3,7 @@
 Every broker of the cluster is asked. If one knows the sink, the coordinator it names is it,
 always: what was decided is known there and nowhere else, so a coordinator that is away is
 waited for and never replaced. If none knows the sink, every broker must have said so; then the
-sink's hash picks one of them, which is told first, and then all others. Two writers that elect
+sink's hash picks one of them, which is told last, after all others. Two writers that elect
 at the same moment pick the same.
 
 A broker that joins later is told by whoever looks the sink up next, and by staged sends.
@@ -115,20 +115,25 @@ class Coordinators:
 
     def _elect(self, sink: str, brokers: Mapping[str, SinkApi]) -> SinkApi:
         chosen = elected(sink, list(brokers))
-        # The coordinator first: if this is as far as it gets, the next to ask finds it there.
-        for api in [brokers[chosen], *(api for name, api in brokers.items() if name != chosen)]:
-            known = api.register_sink(sink, chosen).coordinator
-            if known != chosen:
-                raise CoordinatorConflict(sink, {chosen: chosen, api.broker: known})
+        claims: dict[str, str] = {}
+        # The coordinator last: it can decide nothing before every other broker knows that it decides.
+        # If this ends halfway, the next to ask finds its name on those that were told.
+        for api in [*(api for name, api in brokers.items() if name != chosen), brokers[chosen]]:
+            claims[api.broker] = api.register_sink(sink, chosen).coordinator
+            if claims[api.broker] != chosen:
+                raise CoordinatorConflict(sink, claims)
         return brokers[chosen]
 
     def _tell_if_possible(self, sink: str, coordinator: str, broker: SinkApi) -> None:
         try:
-            broker.register_sink(sink, coordinator)
+            known = broker.register_sink(sink, coordinator).coordinator
         except RocketqError as error:
             if not error.retryable:
                 raise
             log.warning("Broker %s could not be told who coordinates sink %s: %s", broker.broker, sink, error)
+            return
+        if known != coordinator:
+            raise CoordinatorConflict(sink, {coordinator: coordinator, broker.broker: known})
 
     def _api(self, broker: BrokerApi) -> SinkApi:
         return SinkApi(self._transport, broker.broker, broker.address)

@@ -1,21 +1,10 @@
 """Getting one request to a broker: attempts, and where the next one goes.
 
-A *parcel* is what one POST carries: slices of one topic, each for a queue of the
-same broker. What an error means for it is decided by `verdict`, a pure
-function over RocketMQ's rules (DefaultMQProducerImpl, 5.x):
-
-    error                                stored?    in any order      in its queue
-    -------------------------------------------------------------------------------
-    refused for what it says             no         raise             raise
-      (InvalidBatch, TooLarge, ...)
-    the connection never came about      no         elsewhere         again
-    busy, unavailable, full, too slow    no         elsewhere         again
-    no topic, no queue, no permission    no         new route         new route
-    no answer, or an internal error      unknown    elsewhere         raise
-
-A parcel whose order matters is never moved to another queue and is repeated only when
-it is certain that nothing was stored. All attempts share one timeout; while
-another broker could take the parcel, one that hangs gets only half of what is left.
+What follows from a failed attempt is decided in `rocketq.attempts`; here it is done. After every
+failed attempt the route is asked for again. A parcel without an order moves to another broker. A
+parcel whose order matters stays in its queue while the route has that queue's broker; when the broker
+has left the route, the selector chooses among the queues that are there, as it does for every later
+message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
 
 How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` here
 makes messages, the one of `rocketq.staging` stages them. A staged parcel may be stored twice
@@ -25,16 +14,15 @@ and published once, so an unknown outcome is never a reason to give up: it is se
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from rocketq.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
 from rocketq.broker_api import BrokerApi, master_of
 from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import (
-    BrokerUnavailable,
     BrokerUnreachable,
     InternalError,
     NoPermission,
@@ -42,13 +30,11 @@ from rocketq.errors import (
     RocketqError,
     RouteNotFound,
     SendFailed,
-    StoreFull,
     SystemBusy,
-    TooManyConnections,
-    TooSlow,
     TopicNotFound,
 )
 from rocketq.fault import FaultTolerance
+from rocketq.parcels import Parcel, shared_anew
 from rocketq.protocol.calls import CreateTopicRequest, SendAnswer
 from rocketq.protocol.ipc import write_stream
 from rocketq.protocol.model import MessageQueue, SendResult
@@ -67,47 +53,6 @@ BACKOFF_MS: Final = 100
 #: Bytes that a healthy broker takes in 1 ms at least: what a large request may cost without
 #: counting as a slow answer. The latency tables were made for small messages.
 HEALTHY_BYTES_PER_MS: Final = 32 * 1024
-
-
-class Verdict(Enum):
-    """What to do after a failed attempt."""
-
-    RAISE = "raise"
-    GIVE_UP = "give up"
-    ELSEWHERE = "elsewhere"
-    AGAIN = "again"
-    NEW_ROUTE = "new route"
-
-
-def verdict(error: RocketqError, ordered: bool, repeatable: bool = False) -> Verdict:
-    """Decide what follows from an error, as the table above draws it.
-
-    `repeatable` is whether storing the parcel twice does no harm.
-    """
-    if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
-        return Verdict.NEW_ROUTE
-    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow | TooManyConnections):
-        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
-    if isinstance(error, BrokerUnreachable) and not error.sent:
-        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
-    if isinstance(error, BrokerUnreachable | InternalError):
-        if ordered:
-            return Verdict.AGAIN if repeatable else Verdict.GIVE_UP
-        return Verdict.ELSEWHERE
-    return Verdict.RAISE
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Slices for one broker, sent in one request; `ordering_key` is the one of its only message, if any."""
-
-    topic: str
-    slices: tuple[QueueSlice, ...]
-    ordering_key: bytes | None = None
-
-    @property
-    def broker(self) -> str:
-        return self.slices[0].queue.broker
 
 
 class Post(Protocol[R]):
@@ -180,57 +125,72 @@ class Delivery:
         *,
         timeout_ms: int,
         retries: int,
-    ) -> list[R]:
-        """Send one parcel, by all the attempts it may have; return one result for each slice, in order."""
-        begun_ms = self.now_ms()
+    ) -> Iterator[tuple[QueueSlice, R]]:
+        """Send one parcel, by all the attempts it may have; yield each slice that is stored, with its result.
+
+        The slices are the parcel's own, in order, or others with the same messages if a broker left the
+        route. What raises after some were yielded says nothing about those.
+        """
+        trip = Trip(self.now_ms(), timeout_ms, retries)
+        yield from self._delivered(parcel, selector, compression, post, trip)
+
+    def _delivered(
+        self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
+    ) -> Iterator[tuple[QueueSlice, R]]:
         stream = _stream(parcel, compression)
-        failed: set[str] = set()
-        attempts: list[str] = []
         while True:
-            left_ms = timeout_ms - (self.now_ms() - begun_ms)
-            last = len(attempts) == retries
             try:
-                route = self._route(parcel.topic)
-                return self._attempt(parcel, route, stream, post, left_ms, selector.ordered or last)
+                results = self._attempt(parcel, stream, post, selector.ordered, trip)
+                break
             except RocketqError as error:
+                trip = trip.after(parcel.broker, error)
                 decision = verdict(error, selector.ordered, post.repeatable)
-                if decision is Verdict.RAISE:
-                    raise
-                attempts.append(f"{parcel.broker}: {error.message.rstrip('.')}")
-                self._note(error, parcel, decision)
-                failed.add(parcel.broker)
-                pause_ms = self._pause_ms(error, parcel, decision, failed)
-                elapsed_ms = self.now_ms() - begun_ms
-                if last or decision is Verdict.GIVE_UP or elapsed_ms + pause_ms >= timeout_ms:
-                    raise _failure(parcel, attempts, elapsed_ms, error, post.repeatable) from error
-                self._closing.wait(pause_ms / 1000)
-                parcel = self._readdressed(parcel, selector, decision, frozenset(failed))
+                pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
+                if decision is not Verdict.RAISE:
+                    self._note(error, parcel)
+                left_ms = trip.left_ms(self.now_ms())
+                if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
+                    raise self._failure(parcel.topic, trip, error, decision, post) from error
+            self._closing.wait(pause_ms / 1000)
+            try:
+                moved = self._readdressed(parcel, selector, decision, trip.failed)
+            except RocketqError as error:
+                raise self._failure(parcel.topic, trip, error, Verdict.RAISE, post) from error
+            if len(moved) != 1 or not _is_same_content(moved[0], parcel):
+                for part in moved:
+                    yield from self._delivered(part, selector, compression, post, trip)
+                return
+            parcel = moved[0]
+        yield from zip(parcel.slices, results, strict=True)
 
     # --- one attempt -------------------------------------------------------------
 
-    def _attempt(
-        self, parcel: Parcel, route: TopicRoute, stream: Stream, post: Post[R], left_ms: int, final: bool
-    ) -> list[R]:
-        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
+    def _attempt(self, parcel: Parcel, stream: Stream, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
+        route = self._route(parcel.topic)
         broker = master_of(route, parcel.broker, self._transport)
+        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
         begun_ms = self.now_ms()
-        allowed_ms = max(1, left_ms if final or not others else left_ms // 2)
+        allowed_ms = max(1, trip.left_ms(begun_ms))
+        if post.repeatable or not ordered:
+            allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
         results = post(broker, parcel, stream, allowed_ms)
         healthy_ms = stream.nbytes // HEALTHY_BYTES_PER_MS
         now_ms = self.now_ms()
         self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
         return results
 
-    def _note(self, error: RocketqError, parcel: Parcel, decision: Verdict) -> None:
-        """Remember what the failure says about the broker and about the route."""
+    def _note(self, error: RocketqError, parcel: Parcel) -> None:
+        """Remember what the failure says about the broker; the next attempt asks for the route again."""
         if isinstance(error, TopicNotFound):
             self._routes.forget(parcel.topic)
-        elif decision is Verdict.NEW_ROUTE or isinstance(error, BrokerUnreachable):
+        else:
             self._routes.invalidate(parcel.topic)
-        if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission | RouteNotFound):
+        if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
             self._fault.record(parcel.broker, 0, self.now_ms(), isolation=True)
 
-    def _pause_ms(self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: set[str]) -> int:
+    def _pause_ms(
+        self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: frozenset[str]
+    ) -> int:
         """Return how long to wait before the next attempt: not at all if it goes to a fresh broker."""
         if decision is Verdict.NEW_ROUTE:
             return 0
@@ -239,6 +199,21 @@ class Delivery:
         if decision is Verdict.ELSEWHERE and fresh:
             return 0
         return max(BACKOFF_MS, error.retry_after_ms) if isinstance(error, SystemBusy) else BACKOFF_MS
+
+    def _failure(
+        self, topic: str, trip: Trip, error: RocketqError, decision: Verdict, post: Post[R]
+    ) -> RocketqError:
+        """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
+        may_be_stored = trip.may_be_stored and not post.repeatable
+        alone = len(trip.attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
+        refused = isinstance(error, TopicNotFound | QueueNotFound | NoPermission)
+        if not may_be_stored and (alone or refused or decision is Verdict.RAISE):
+            return error
+        elapsed_ms = self.now_ms() - trip.begun_ms
+        failed = SendFailed(topic, list(trip.attempts), elapsed_ms, may_be_stored)
+        if post.repeatable:
+            failed.hint = "Nothing of it is visible, and sending again duplicates nothing."
+        return failed
 
     # --- addressing --------------------------------------------------------------
 
@@ -262,22 +237,47 @@ class Delivery:
 
     def _readdressed(
         self, parcel: Parcel, selector: QueueSelector, decision: Verdict, failed: frozenset[str]
+    ) -> list[Parcel]:
+        """Choose where the next attempt goes, by a route that is asked for again.
+
+        Without an order all slices move to one broker. With an order each message gets the place that the
+        selector gives it now, if the broker of its place has left the route or denies that it has the queue.
+        """
+        route = self._route(parcel.topic)
+        queues = self._queues_of(route)
+        stays = decision is Verdict.AGAIN and any(q.broker == parcel.broker for q in queues)
+        if stays or (not queues and decision is not Verdict.NEW_ROUTE):
+            # With no broker in the route there is nothing to choose: the next attempt may find one.
+            return [parcel]
+        queues = self._writable(route)
+        if not selector.ordered:
+            return [self._moved(parcel, selector, queues, failed)]
+        try:
+            return shared_anew(parcel, selector, queues, self.now_ms(), self._config.request_bytes)
+        except QueueNotFound:
+            if decision is Verdict.NEW_ROUTE:
+                raise
+            return [parcel]
+
+    def _moved(
+        self, parcel: Parcel, selector: QueueSelector, queues: list[MessageQueue], failed: frozenset[str]
     ) -> Parcel:
-        """Choose where the next attempt goes; all slices stay together on one broker."""
-        if decision is Verdict.AGAIN:
-            return parcel
-        queues = self._writable(self._route(parcel.topic))
-        if selector.ordered and len(parcel.slices) > 1:
-            # Each slice was made for its queue; they are all still there, or the next attempt says so.
-            return parcel
-        selection = Selection(parcel.ordering_key, failed, self.now_ms())
+        if all(queue.broker in failed for queue in queues):
+            # Each broker failed once; the one that failed last is the least likely to have recovered.
+            failed = frozenset({parcel.broker})
+        selection = Selection(failed=failed, now_ms=self.now_ms())
         first = selector.select(queues, selection)
         near = [q for q in queues if q.broker == first.broker]
         chosen = [first, *(selector.select(near, selection) for _ in parcel.slices[1:])]
-        moved = [
-            QueueSlice(queue, s.batch, s.first_row) for queue, s in zip(chosen, parcel.slices, strict=True)
-        ]
-        return Parcel(parcel.topic, tuple(moved), parcel.ordering_key)
+        slices = [replace(piece, queue=queue) for queue, piece in zip(chosen, parcel.slices, strict=True)]
+        return Parcel(parcel.topic, tuple(slices))
+
+
+def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
+    """Whether both are made of the same batches, so that one stream serves for both."""
+    return len(moved.slices) == len(parcel.slices) and all(
+        new.batch is old.batch for new, old in zip(moved.slices, parcel.slices, strict=True)
+    )
 
 
 def _stream(parcel: Parcel, compression: str | None) -> Stream:
@@ -298,16 +298,3 @@ def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
         )
         for appended in answer.appended
     ]
-
-
-def _failure(
-    parcel: Parcel, attempts: Sequence[str], elapsed_ms: int, error: RocketqError, repeatable: bool
-) -> RocketqError:
-    """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
-    alone = len(attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
-    if alone or isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
-        return error
-    failed = SendFailed(parcel.topic, list(attempts), elapsed_ms)
-    if repeatable:
-        failed.hint = "Nothing of it is visible, and sending again duplicates nothing."
-    return failed

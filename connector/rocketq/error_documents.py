@@ -10,8 +10,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Imported for its classes: `by_code` finds those that exist.
+# Imported for their classes: `by_code` finds those that exist.
+from rocketq import message_errors as message_errors
+from rocketq import registration_errors as registration_errors
 from rocketq import sink_errors as sink_errors
+from rocketq import topic_errors as topic_errors
 from rocketq.errors import JsonFacts, RemoteError, RocketqError, by_code
 
 _FACT_TYPES: Final[Mapping[Any, type]] = {"int": int, "str": str}

@@ -12,6 +12,7 @@
     │   ├── InvalidRequest             INVALID_REQUEST           400
     │   ├── InvalidName                INVALID_NAME              400
     │   ├── InvalidBatch               INVALID_BATCH             400
+    │   ├── (of messages' contents and reserved names: `rocketq.message_errors`)
     │   ├── InvalidFilter              INVALID_FILTER            400
     │   ├── NoPermission               NO_PERMISSION             403
     │   ├── NotFound                   NOT_FOUND                 404
@@ -20,7 +21,8 @@
     │   ├── MethodNotAllowed           METHOD_NOT_ALLOWED        405
     │   ├── TooSlow                    TOO_SLOW                  408
     │   ├── Conflict                   CONFLICT                  409
-    │   ├── (of sinks: `rocketq.sink_errors`)
+    │   ├── (of sinks: `rocketq.sink_errors`; of topics: `rocketq.topic_errors`; of brokers that
+    │   │    register: `rocketq.registration_errors`)
     │   ├── TooLarge                   TOO_LARGE                 413
     │   ├── OffsetOutOfRange           OFFSET_OUT_OF_RANGE       416
     │   ├── SystemBusy                 SYSTEM_BUSY               429
@@ -139,18 +141,29 @@ class RouteNotFound(ClientError):
 
 
 class SendFailed(ClientError):
-    """Every attempt to send failed; `facts['attempts']` tells each."""
+    """Every attempt to send failed; `facts['attempts']` tells each.
+
+    `may_be_stored` is whether a broker may have carried out one of the requests.
+    """
 
     code = "SEND_FAILED"
     status = 503
 
-    def __init__(self, topic: str, attempts: list[str], elapsed_ms: int) -> None:
+    def __init__(self, topic: str, attempts: list[str], elapsed_ms: int, may_be_stored: bool = True) -> None:
+        hint = "Nothing of this request was stored; it can be sent again."
+        if may_be_stored:
+            hint = "An attempt without an answer may have been stored; sending again can duplicate it."
         super().__init__(
             f"Sending to topic {topic!r} failed after {len(attempts)} attempt(s) in {elapsed_ms} ms: "
             + "; ".join(attempts)
             + ".",
-            hint="An attempt without an answer may have been stored; sending again can duplicate it.",
-            facts={"topic": topic, "attempts": attempts, "elapsed_ms": elapsed_ms},
+            hint=hint,
+            facts={
+                "topic": topic,
+                "attempts": attempts,
+                "elapsed_ms": elapsed_ms,
+                "may_be_stored": may_be_stored,
+            },
         )
 
 
@@ -278,17 +291,22 @@ class TopicNotFound(RemoteError):
 
 
 class QueueNotFound(RemoteError):
-    """The queue id is not below the topic's queue count."""
+    """The queue id is not below the topic's queue count; or, found by a client that looks for a queue of
+    `broker`, the route does not have it. `known` then lists what the route has.
+    """
 
     code = "QUEUE_NOT_FOUND"
     status = 404
 
-    def __init__(self, topic: str, queue: int, queues: int) -> None:
-        super().__init__(
-            f"Topic {topic!r} has no queue {queue}: it has {queues}, numbered from 0.",
-            hint="Ask for the route again; the number of queues may have changed.",
-            facts={"topic": topic, "queue": queue, "queues": queues},
-        )
+    def __init__(self, topic: str, queue: int, queues: int, broker: str = "", known: str = "") -> None:
+        facts: dict[str, Any] = {"topic": topic, "queue": queue, "queues": queues}
+        message = f"Topic {topic!r} has no queue {queue}: it has {queues}, numbered from 0."
+        hint = "Ask for the route again; the number of queues may have changed."
+        if broker:
+            facts |= {"broker": broker, "known": known}
+            message = f"Topic {topic!r} has no writable queue {queue} on broker {broker!r}. It has: {known}."
+            hint = "Name one of these queues. A broker that is away has none until it is back."
+        super().__init__(message, hint=hint, facts=facts)
 
 
 class MethodNotAllowed(RemoteError):
@@ -465,7 +483,7 @@ class CorruptFrame(RocketqError):
         self.offset = offset
         super().__init__(
             f"Corrupt frame at byte {offset}: {why}.",
-            hint="Ask again; if it repeats, restart the broker: it verifies its log when it starts.",
+            hint="Ask again; if it repeats, the log is damaged: docs/salvage.md says what to do.",
             facts={"offset": offset, "why": why},
         )
 

@@ -1,20 +1,22 @@
 """Which brokers to leave alone for a while, judged by how they answered.
 
 RocketMQ's latency tables (`MQFaultStrategy`, `LatencyFaultToleranceImpl`, 5.x):
-the slower a broker's last answer, the longer it is not chosen; a failure
-counts as an answer of 10 s and makes it unreachable until it answers again.
-An unknown broker is available. Nothing here is forbidden for good: when every
-broker is out of favour, `pick_one_at_least` still names one.
+the slower a broker answers, the longer it is not chosen. A failure counts as
+an answer of 10 s, and makes the broker unreachable until it answers again. A later
+answer can make the time of avoidance longer and never shorter
+(`FaultItem.updateNotAvailableDuration`): one quick answer does not prove that a slow
+broker has recovered. An unknown broker is available. No broker is forbidden for good: when
+every broker is avoided, `pick_one_at_least` still names one.
 
-Pure: times come in as `now_ms` of any monotonic clock. Safe to share between
-threads, since each record replaces one whole value.
+Pure: times come in as `now_ms` of any monotonic clock. Threads may share one without a lock:
+a quick answer does not write the time of avoidance at all, and of two slow answers at the
+same moment one of the two times stays.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 #: A latency of at least the first, in ms, makes a broker unavailable for the second.
@@ -31,44 +33,46 @@ LATENCY_TABLE: Final = (
 ISOLATION_LATENCY_MS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    latency_ms: int
-    available_from_ms: int
-    reachable: bool
-
-
 def unavailable_ms(latency_ms: int) -> int:
     """Return how long a broker that answered after `latency_ms` is avoided."""
     return max((pause for least, pause in LATENCY_TABLE if latency_ms >= least), default=0)
 
 
 class FaultTolerance:
-    """What is remembered of each broker's last answer."""
+    """What is remembered of how each broker answered."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
-        self._records: dict[str, _Record] = {}
+        #: When the time of avoidance ends, of each broker that ever had one.
+        self._available_from_ms: dict[str, int] = {}
+        #: Brokers whose last call failed.
+        self._unreachable: set[str] = set()
 
     def record(self, broker: str, latency_ms: int, now_ms: int, isolation: bool = False) -> None:
         """Note an answer that took `latency_ms`, or with `isolation` that there was none."""
-        counted_ms = ISOLATION_LATENCY_MS if isolation else latency_ms
-        until_ms = now_ms + unavailable_ms(counted_ms)
-        self._records[broker] = _Record(latency_ms, until_ms, reachable=not isolation)
+        pause_ms = unavailable_ms(ISOLATION_LATENCY_MS if isolation else latency_ms)
+        if pause_ms and now_ms + pause_ms > self._available_from_ms.get(broker, now_ms):
+            self._available_from_ms[broker] = now_ms + pause_ms
+        if isolation:
+            self._unreachable.add(broker)
+        else:
+            self._unreachable.discard(broker)
 
     def is_available(self, broker: str, now_ms: int) -> bool:
-        record = self._records.get(broker)
-        return record is None or now_ms >= record.available_from_ms
+        """Whether the broker's time of avoidance is over."""
+        return now_ms >= self._available_from_ms.get(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        record = self._records.get(broker)
-        return record is None or record.reachable
+        """Whether the broker's last call did not fail."""
+        return broker not in self._unreachable
 
     def forget(self, broker: str) -> None:
-        self._records.pop(broker, None)
+        """Make the broker unknown again."""
+        self._available_from_ms.pop(broker, None)
+        self._unreachable.discard(broker)
 
     def pick_one_at_least(self, brokers: Sequence[str], now_ms: int) -> str:
-        """Return one of `brokers`: an available one, else a reachable one, else the first back in favour.
+        """Return one of `brokers`: an available one, else a reachable one, else the first to be available.
 
         Among equals it is random. `brokers` is not empty.
         """
@@ -76,7 +80,7 @@ class FaultTolerance:
         usable = usable or [b for b in brokers if self.is_reachable(b)]
         if usable:
             return self._rng.choice(usable)
-        return min(brokers, key=lambda b: self._records[b].available_from_ms)
+        return min(brokers, key=lambda b: self._available_from_ms.get(b, now_ms))
 
     def preferred(self, brokers: Sequence[str], now_ms: int) -> list[str]:
         """Return the available of `brokers`, else the reachable, else all."""

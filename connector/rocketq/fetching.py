@@ -23,6 +23,7 @@ from rocketq.broker_api import BrokerApi, Pulled, replica_of
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
 from rocketq.consumed import Part
+from rocketq.diagnosis import diagnosed
 from rocketq.errors import (
     BrokerUnreachable,
     ClientError,
@@ -186,10 +187,12 @@ class Fetching:
     def _pull(self, fetch: Fetch) -> None:
         queue = fetch.queue
         try:
-            self._pull_from(replica_of(self._routes.route(queue.topic), queue.broker, self._transport), fetch)
+            api = replica_of(self._routes.route(queue.topic), queue.broker, self._transport)
+            try:
+                self._pull_from(api, fetch)
+            except CorruptFrame as error:
+                self._suspect(api, fetch, error)
             self._troubled.discard(("puller", queue.broker))
-        except CorruptFrame as error:
-            self._suspect(fetch, error)
         except Closed:
             raise
         except RocketqError as error:
@@ -278,17 +281,19 @@ class Fetching:
         with self.changed:
             self.prefetch.resume_at(fetch, offset, max_offset, incarnation)
 
-    def _suspect(self, fetch: Fetch, error: CorruptFrame) -> None:
+    def _suspect(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
         """A corrupt frame may be the wire's fault: it counts when it comes again."""
         with self.changed:
             state = self.prefetch.state(fetch.queue)
             if state is None or state.generation != fetch.generation:
                 return
             state.corrupt_seen += 1
-            if state.corrupt_seen > 1:
-                state.corrupt_seen = 0
-                error.facts["queue"] = str(fetch.queue)
-                self.prefetch.fail(fetch, error)
+            if state.corrupt_seen == 1:
+                return
+            state.corrupt_seen = 0
+        error = diagnosed(api, fetch.queue, fetch.offset, error)
+        with self.changed:
+            self.prefetch.fail(fetch, error)
 
     def _pause_or_fail(self, fetch: Fetch, error: RocketqError) -> None:
         queue = fetch.queue

@@ -185,6 +185,8 @@ class LocalCluster:
         arguments = [
             *("--name", name, "--data-dir", str(self.data_dir / name)),
             *("--nameservers", ",".join(self.nameservers), "--flush", str(self.flush)),
+            # After a crash on a directory that was emptied, a broker waits for its own former lease.
+            "--wait-for-name",
             *self._broker_arguments,
         ]
         return ServerProcess(name, "rocketq_broker", arguments, port=port, log=self._log_path(name))

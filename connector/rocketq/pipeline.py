@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 
 from rocketq.accumulator import Accumulator, Batch, Destination, Waiting, size_of
@@ -23,8 +23,8 @@ from rocketq.protocol.model import Message, SendResult
 
 log = logging.getLogger("rocketq.producer")
 
-#: Sends the messages to their destination as one batch; returns where the batch went.
-SendBatch = Callable[[Destination, Sequence[Waiting]], SendResult]
+#: Sends the messages; gives, for each part that is stored, which of the messages it has and where it is.
+SendBatch = Callable[[Destination, Sequence[Waiting]], Iterable[tuple[Iterable[int], SendResult]]]
 
 
 class Pipeline:
@@ -93,7 +93,8 @@ class Pipeline:
             return self._closed or self._accumulator.buffered_bytes + size <= limit
 
         if not has_room() and not self._changed.wait_for(has_room, timeout_ms / 1000):
-            raise SendFailed(topic, [f"the send buffer of {limit} bytes stayed full"], timeout_ms)
+            why = f"the send buffer of {limit} bytes stayed full"
+            raise SendFailed(topic, [why], timeout_ms, may_be_stored=False)
         if self._closed:
             raise Closed("The producer")
 
@@ -120,24 +121,25 @@ class Pipeline:
         """Send one batch and settle its futures; a message that was cancelled in time is left out."""
         wanted = [w for w in batch.messages if w.future.set_running_or_notify_cancel()]
         error: BaseException | None = None
-        result: SendResult | None = None
+        stored: dict[int, SendResult] = {}
         try:
-            if wanted:
-                result = self._send(batch.destination, wanted)
+            for rows, result in self._send(batch.destination, wanted) if wanted else ():
+                for index, row in enumerate(rows):
+                    stored[int(row)] = SendResult(result.status, result.queue, result.offset + index, 1)
         except RocketqError as raised:
             error = raised
         except BaseException as raised:
             # A defect of ours, or a selector's: whatever it is, the futures must learn of it.
             log.exception("Sending a batch to %s failed in an unforeseen way", batch.destination.topic)
             error = raised
+        failed = [waiting for row, waiting in enumerate(wanted) if row not in stored]
         with self._changed:
-            doomed = self._accumulator.done(batch, failed=error is not None)
+            doomed = self._accumulator.done(batch, failed)
             self._changed.notify_all()
+        for row, result in stored.items():
+            wanted[row].future.set_result(result)
         if error is not None:
-            _fail([*wanted, *(w for w in doomed if w.future.set_running_or_notify_cancel())], error)
-        elif result is not None:
-            for index, waiting in enumerate(wanted):
-                waiting.future.set_result(SendResult(result.status, result.queue, result.offset + index, 1))
+            _fail([*failed, *(w for w in doomed if w.future.set_running_or_notify_cancel())], error)
         with self._changed:
             self._outstanding.subtract(w.generation for w in (*batch.messages, *doomed))
             self._outstanding = +self._outstanding

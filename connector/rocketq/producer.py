@@ -7,9 +7,10 @@
     submit        one message, accumulated with others, answered by a Future
     send_oneway   one message, one attempt, no answer
 
-A message without an order goes round robin, or where your selection says; one with an
-`ordering_key` to the queue of the key's hash, one with a `queue` to that
-queue, and neither is ever moved elsewhere. A topic that does not exist is created
+`key` is what a message is found by later, and says nothing of its place. A message without an order
+goes round robin, or where your selection says; one with an `ordering_key` goes to the queue of that
+key's hash, one with a `queue` to that queue, and neither is moved elsewhere while its broker is in the
+route. A topic that does not exist is created
 where the brokers allow it. How attempts follow each other is in
 `rocketq.delivery`, how messages gather in `rocketq.accumulator`, how a batch is shared
 out in `rocketq.sharing`, and what staging is for in `rocketq.sinks`.
@@ -19,19 +20,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
+import pyarrow as pa
+
 from rocketq.accumulator import Destination, Waiting
-from rocketq.batches import batches_of, stamped
+from rocketq.batches import OrderingKeys, ordered_batches
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.delivery import APPEND, Delivery, Parcel, Post
-from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, InvalidName, RocketqError, SendFailed
+from rocketq.delivery import APPEND, Delivery, Post
+from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, RocketqError, SendFailed
 from rocketq.fault import FaultTolerance
+from rocketq.parcels import Parcel, parcels
 from rocketq.pipeline import Pipeline
-from rocketq.protocol.model import Message, MessageQueue, SendResult, is_legal_name
+from rocketq.protocol.hashing import hash_column, hash_value
+from rocketq.protocol.message_rules import check_message
+from rocketq.protocol.model import Message, MessageQueue, SendResult
+from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
 from rocketq.routes import RouteCache
@@ -44,7 +53,7 @@ from rocketq.selector import (
     Selection,
     named,
 )
-from rocketq.sharing import SharedSend, grouped, parcels, partitioned
+from rocketq.sharing import SharedSend, grouped, partitioned
 from rocketq.staging import StagedPost, StagedSlice
 from rocketq.topics import TopicAdmin
 from rocketq.transport import Transport
@@ -52,11 +61,30 @@ from rocketq.transport import Transport
 log = logging.getLogger("rocketq.producer")
 
 Text: TypeAlias = bytes | str
-SelectionName: TypeAlias = Literal["round_robin", "hash", "random"]
+SelectionName: TypeAlias = Literal["round_robin", "random"]
 R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What a caller said about the queues of a batch."""
+
+    ordering_key: OrderingKeys | None
+    selection: SelectionName | QueueSelector | None
+    queue: MessageQueue | int | None
+
+    def check(self) -> None:
+        """Raise InvalidConfiguration if more than one of them chooses the queues."""
+        choices = {"queue": self.queue, "selection": self.selection, "ordering_key": self.ordering_key}
+        given = [name for name, value in choices.items() if value is not None]
+        if len(given) > 1:
+            why = f"it contradicts {given[1]}, which chooses the queue itself"
+            raise InvalidConfiguration(
+                given[0], str(choices[given[0]]), why, hint="Leave one of the two out."
+            )
 
 
 class Producer:
@@ -107,8 +135,8 @@ class Producer:
 
         A status other than SEND_OK is returned, not raised: the message is
         stored, but not as safely as the broker is set to. Raises SendFailed
-        after all attempts, InvalidBatch or TooLarge at once, RouteNotFound,
-        NameServersUnreachable, Closed.
+        after all attempts; InvalidMessage, ReservedName, InvalidBatch or TooLarge at once;
+        RouteNotFound, NameServersUnreachable, Closed.
         """
         message = self._message(body, key, tag, properties)
         return self._send_one(topic, message, ordering_key, queue, timeout_ms, self.config.retries)
@@ -163,7 +191,8 @@ class Producer:
         queues = self._queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        return self._started_pipeline().submit(Destination(topic, chosen), message, order)
+        destination = Destination(topic, chosen, is_keyed=order is not None)
+        return self._started_pipeline().submit(destination, message, order)
 
     # --- many messages -----------------------------------------------------------
 
@@ -172,19 +201,25 @@ class Producer:
         topic: str,
         data: Any,
         *,
-        selection: SelectionName | QueueSelector = "round_robin",
+        ordering_key: OrderingKeys | None = None,
+        selection: SelectionName | QueueSelector | None = None,
         queue: MessageQueue | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send a Table, RecordBatch, DataFrame or list of Message; return a result for each slice stored.
 
-        The columns are those of schema message/1; only `body` is required. Slices come back
+        The columns are those of schema message/1; only `body` is required. `ordering_key` is the name of
+        the column that orders the messages, or an array with one key for each (null: no order). A column
+        that is not of message/1 is used for that alone and not sent; `ordering_key="key"` orders by what
+        the messages are found by. At most one of `ordering_key`, `selection` (round_robin by default) and
+        `queue` chooses the queues. Slices come back
         in the order of their first message. `timeout_ms` is for each request of about
         `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
         the same, as [broker, queue, offset, count].
         """
-        return self._share_out(topic, data, selection, queue, compression, timeout_ms, APPEND)
+        placing = Placing(ordering_key, selection, queue)
+        return self._share_out(topic, data, placing, compression, timeout_ms, APPEND)
 
     def stage_batch(
         self,
@@ -192,7 +227,8 @@ class Producer:
         topic: str,
         data: Any,
         *,
-        selection: SelectionName | QueueSelector = "round_robin",
+        ordering_key: OrderingKeys | None = None,
+        selection: SelectionName | QueueSelector | None = None,
         queue: MessageQueue | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
@@ -203,7 +239,8 @@ class Producer:
         has taken the sink over.
         """
         post = StagedPost(stage, self._transport)
-        return self._share_out(topic, data, selection, queue, compression, timeout_ms, post)
+        placing = Placing(ordering_key, selection, queue)
+        return self._share_out(topic, data, placing, compression, timeout_ms, post)
 
     # --- life --------------------------------------------------------------------
 
@@ -243,13 +280,14 @@ class Producer:
         if content is None:
             raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
         given = dict(properties) if properties is not None else None
+        # Before it waits with others: one that the broker refuses would take them along.
+        check_message(tag, given or ())
         return Message(content, _bytes(key), tag, given, self._clock.now_us())
 
     def _check(self, topic: str) -> None:
         if self._closed:
             raise Closed("The producer")
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_user_topic(topic)
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         self._check(topic)
@@ -268,22 +306,24 @@ class Producer:
         order = _bytes(ordering_key)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0),), order)
-        return self._deliver(parcel, selector, self.config.compression, timeout_ms, retries, post=APPEND)[0]
+        hashes = None if order is None else np.array([hash_value(order)], np.uint64)
+        parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0, hashes=hashes),))
+        compression = self.config.compression
+        ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=APPEND)
+        return result
 
     def _share_out(
         self,
         topic: str,
         data: Any,
-        selection: SelectionName | QueueSelector,
-        queue: MessageQueue | int | None,
+        placing: Placing,
         compression: Compression | None,
         timeout_ms: int | None,
         post: Post[R],
     ) -> list[R]:
-        batches = [stamped(b, self._clock.now_us()) for b in batches_of(data)]
-        queues = self._queues(topic)
-        selector = self._batch_selector(topic, selection, queue, queues)
+        placing.check()
+        batches = ordered_batches(data, placing.ordering_key, self._clock.now_us())
+        selector = self._batch_selector(topic, placing, self._queues(topic))
         slice_bytes = min(self.config.slice_bytes, self.config.request_bytes)
         codec = compression or self.config.compression
         sending = SharedSend(
@@ -294,7 +334,7 @@ class Producer:
                 choice = Selection(
                     now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes, batches=len(together)
                 )
-                slices = partitioned(selector, queues, together, choice)
+                slices = partitioned(selector, self._queues(topic), together, choice)
                 sending.send(parcels(topic, slices, self.config.request_bytes))
         except SendFailed as error:
             _tell_what_was_stored(error, [r for r in sending.results if isinstance(r, SendResult)])
@@ -310,7 +350,7 @@ class Producer:
         retries: int | None = None,
         *,
         post: Post[R],
-    ) -> list[R]:
+    ) -> Iterator[tuple[QueueSlice, R]]:
         return self._delivery.send(
             parcel,
             selector,
@@ -320,18 +360,33 @@ class Producer:
             retries=self.config.retries if retries is None else retries,
         )
 
-    def _send_waiting(self, destination: Destination, waiting: Sequence[Waiting]) -> SendResult:
-        """Send an accumulated batch (called by the pipeline's threads)."""
+    def _send_waiting(
+        self, destination: Destination, waiting: Sequence[Waiting]
+    ) -> Iterator[tuple[Iterable[int], SendResult]]:
+        """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
+        selector, slices = self._placed(destination, waiting)
+        for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
+            for parcel in of_broker:
+                sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
+                for piece, result in sent:
+                    yield piece.row_numbers(), result
+
+    def _placed(
+        self, destination: Destination, waiting: Sequence[Waiting]
+    ) -> tuple[QueueSelector, list[QueueSlice]]:
+        """Choose the queues of an accumulated batch, by the route of now."""
         batch = from_messages([w.message for w in waiting])
-        selector: QueueSelector = self._round_robin
-        chosen = destination.queue
-        if chosen is None:
-            queues = self._delivery.write_queues(destination.topic)
-            chosen = selector.select(queues, Selection(now_ms=self._delivery.now_ms()))
-        else:
-            selector = Explicit(chosen)
-        parcel = Parcel(destination.topic, (QueueSlice(chosen, batch, 0),))
-        return self._deliver(parcel, selector, self.config.compression, None, post=APPEND)[0]
+        if destination.queue is not None and not destination.is_keyed:
+            return Explicit(destination.queue), [QueueSlice(destination.queue, batch, 0)]
+        queues = self._delivery.write_queues(destination.topic)
+        now_ms = self._delivery.now_ms()
+        if destination.is_keyed:
+            hashes = hash_column(pa.array([w.order for w in waiting], pa.binary()))
+            return self._by_hash, self._by_hash.partition(
+                queues, batch, Selection(hashes=hashes, now_ms=now_ms)
+            )
+        chosen = self._round_robin.select(queues, Selection(now_ms=now_ms))
+        return self._round_robin, [QueueSlice(chosen, batch, 0)]
 
     def _selector(
         self,
@@ -348,18 +403,14 @@ class Producer:
             return Explicit(_resolved(topic, queue, queues))
         return self._round_robin if order is None else self._by_hash
 
-    def _batch_selector(
-        self,
-        topic: str,
-        selection: SelectionName | QueueSelector,
-        queue: MessageQueue | int | None,
-        queues: Sequence[MessageQueue],
-    ) -> QueueSelector:
-        if queue is not None:
-            return Explicit(_resolved(topic, queue, queues))
-        if selection == "round_robin":
+    def _batch_selector(self, topic: str, placing: Placing, queues: Sequence[MessageQueue]) -> QueueSelector:
+        if placing.queue is not None:
+            return Explicit(_resolved(topic, placing.queue, queues))
+        if placing.ordering_key is not None:
+            return self._by_hash
+        if placing.selection is None or placing.selection == "round_robin":
             return self._round_robin
-        return named(selection) if isinstance(selection, str) else selection
+        return named(placing.selection) if isinstance(placing.selection, str) else placing.selection
 
     def _started_pipeline(self) -> Pipeline:
         with self._lock:

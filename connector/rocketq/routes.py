@@ -3,7 +3,8 @@
 One NameServer is picked at random and kept while it answers; when it does not,
 the next is asked. A route is asked for again when it is older than 30 s or was
 declared stale by whoever failed with it. There is no thread: a caller that
-finds a route old renews it, while others go on with the old one.
+finds a route old renews it, while others go on with the old one. A stale route
+serves nobody: all who ask for it wait for the one that renews it.
 
 A route once known stays usable: when no NameServer answers, or one that has just
 restarted knows no topic yet, the cached route serves on (RocketMQ:
@@ -35,7 +36,7 @@ from rocketq.errors import (
 )
 from rocketq.nameserver_api import NameServerApi
 from rocketq.protocol.model import is_legal_name
-from rocketq.protocol.route import ClusterView, TopicList, TopicRoute
+from rocketq.protocol.route import BrokerIdentity, ClusterView, TopicList, TopicRoute
 from rocketq.transport import Transport
 
 log = logging.getLogger("rocketq.routes")
@@ -109,7 +110,7 @@ class RouteCache:
         if cached is not None and self._is_fresh(cached):
             return cached.route
         lock = self._renew_lock(topic)
-        if not lock.acquire(blocking=cached is None):
+        if not lock.acquire(blocking=cached is None or cached.stale):
             # Somebody is renewing it right now; what is cached serves meanwhile.
             assert cached is not None
             return cached.route
@@ -157,7 +158,7 @@ class RouteCache:
             since = 0 if route is None else route.version
 
     def wait_for_change(self, topic: str, known: TopicRoute, wait_ms: int) -> TopicRoute:
-        """Return the route once its queues or brokers differ from `known`, or what it is after `wait_ms`.
+        """Return the route once it names others than `known`, or what it is after `wait_ms`.
 
         Raises NameServersUnreachable; RouteNotFound if there never was a route here.
         """
@@ -169,7 +170,7 @@ class RouteCache:
         while True:
             left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
             route, source = self._asked(topic, since, source, left_ms)
-            if route is not None and (route.queues, route.brokers) != (known.queues, known.brokers):
+            if route is not None and _content(route) != _content(known):
                 return route
             if left_ms == 0:
                 return self._found(topic, route)
@@ -190,6 +191,25 @@ class RouteCache:
     def cluster(self) -> ClusterView:
         """Return who is alive, as one NameServer sees it now."""
         return self._ask(lambda server: server.cluster())[0]
+
+    def live_addresses(self) -> dict[str, str]:
+        """Return where each broker group is that any NameServer knows to be alive; asks all of them now.
+
+        Of several replicas it is the master, else the one with the lowest id. For a broker that a route
+        lacks: one NameServer may not have heard of it yet. Empty when no NameServer answers.
+        """
+        found: dict[str, BrokerIdentity] = {}
+        for server in self.nameservers:
+            try:
+                view = NameServerApi(self._transport, server, timeout_ms=RENEWAL_TIMEOUT_MS).cluster()
+            except (NameServersUnreachable, RemoteError) as error:
+                log.info("NameServer %s does not say who is alive: %s", server, error.message)
+                continue
+            for live in view.brokers:
+                known = found.setdefault(live.identity.broker, live.identity)
+                if live.identity.broker_id < known.broker_id:
+                    found[live.identity.broker] = live.identity
+        return {name: identity.address for name, identity in found.items()}
 
     # --- inside ------------------------------------------------------------------
 
@@ -292,6 +312,10 @@ class RouteCache:
         # Another thread of the parent may have held a lock at the moment of the fork.
         self._lock = threading.Lock()
         self._renew_locks = {}
+
+
+def _content(route: TopicRoute) -> tuple[object, ...]:
+    return route.queues, route.brokers, route.holders
 
 
 _of_this_process: weakref.WeakSet[RouteCache] = weakref.WeakSet()

@@ -7,21 +7,22 @@ must agree: a key's queue does not depend on how its message was sent.
 
     RoundRobin   the next queue; not on the broker that just failed while there
                  is another; available brokers first, then reachable, then any
-    ByHash       the queue of the key's hash: one key, one queue, one order
+    ByHash       the queue of the ordering key's hash: one key, one queue, one order
     Random       any queue
     Explicit     the given queue
 
-`ordered` selectors promise a place, so a failed send is never moved to
-another queue. Your own selector is any object with these three names.
+`ordered` selectors promise a place, so a failed send is not moved to
+another queue while its broker is in the route. Your own selector is any object with these three names.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ import pyarrow as pa
 
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.fault import FaultTolerance
-from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value, queue_of
+from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
 from rocketq.protocol.model import MessageQueue
 
@@ -39,13 +40,20 @@ SPREAD_MESSAGES_MIN: Final = 64
 ROW_BYTES: Final = 25
 
 
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a choice may depend on: the ordering key, the brokers that just failed, the time and the size
+    """What a choice may depend on: the ordering key of the message, or of a batch the hash of each message's
+    ordering key (`NULL_HASH` where it has none; no hashes at all if the call gave no ordering keys), the
+    brokers that just failed, the time and the size
     a slice of a batch should have, and how many batches it is one of that are sent together.
     """
 
     ordering_key: bytes | None = None
+    hashes: Hashes | None = None
     failed: frozenset[str] = frozenset()
     now_ms: int = 0
     slice_bytes: int = 1024 * 1024
@@ -54,11 +62,23 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class QueueSlice:
-    """Messages of one queue, in their order; `first_row` is where the first was in the batch given."""
+    """Messages of one queue, in their order; `first_row` is where the first was in the batch given.
+
+    `rows` is where each was, if they did not follow each other there. `hashes` is the hash of each one's
+    ordering key, if the call gave ordering keys.
+    """
 
     queue: MessageQueue
     batch: pa.RecordBatch
     first_row: int
+    rows: Rows | None = None
+    hashes: Hashes | None = None
+
+    def row_numbers(self) -> Rows:
+        """Return where each message was in the batch given."""
+        if self.rows is not None:
+            return self.rows
+        return np.arange(self.first_row, self.first_row + self.batch.num_rows)
 
 
 class QueueSelector(Protocol):
@@ -135,9 +155,9 @@ class Random:
 
 
 class ByHash:
-    """The queue of the key: `hash(key) % len(queues)`, the hash of `rocketq.protocol.hashing`.
+    """The queue of the ordering key: `hash(key) % len(queues)`, the hash of `rocketq.protocol.hashing`.
 
-    A message without a key belongs to no order; such messages are shared out in turn.
+    A message without an ordering key belongs to no order; such messages are shared out in turn.
     """
 
     ordered = True
@@ -153,12 +173,14 @@ class ByHash:
     def partition(
         self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
     ) -> list[QueueSlice]:
-        hashes = hash_column(batch.column("key"))
+        hashes = selection.hashes
+        if hashes is None:
+            raise no_ordering_key("it chooses the queue by the hash of an ordering key")
         chosen = queue_of(hashes, len(queues))
         keyless = np.flatnonzero(hashes == NULL_HASH)
         if keyless.size:
             chosen[keyless] = (np.arange(keyless.size) + next(self._keyless)) % len(queues)
-        return divided(batch, chosen, queues, selection.slice_bytes)
+        return divided(batch, chosen, queues, selection.slice_bytes, hashes)
 
 
 class Explicit:
@@ -171,8 +193,10 @@ class Explicit:
 
     def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
         if self.queue not in queues:
-            count = sum(q.broker == self.queue.broker for q in queues)
-            raise QueueNotFound(self.queue.topic, self.queue.queue, count)
+            counts = Counter(q.broker for q in queues)
+            known = ", ".join(f"{broker} 0 to {count - 1}" for broker, count in sorted(counts.items()))
+            wanted = self.queue
+            raise QueueNotFound(wanted.topic, wanted.queue, counts[wanted.broker], wanted.broker, known)
         return self.queue
 
     def partition(
@@ -186,15 +210,25 @@ class Explicit:
 
 
 def named(selection: str, fault: FaultTolerance | None = None) -> QueueSelector:
-    """Return a selector by its name: round_robin, hash or random."""
+    """Return a selector by its name: round_robin or random."""
     if selection == "round_robin":
         return RoundRobin(fault)
-    if selection == "hash":
-        return ByHash()
     if selection == "random":
         return Random()
+    if selection == "hash":
+        raise no_ordering_key("nothing says what orders the messages")
     raise InvalidConfiguration(
-        "selection", selection, "there is no such selection", hint="Use round_robin, hash or random."
+        "selection", selection, "there is no such selection", hint="Use round_robin or random."
+    )
+
+
+def no_ordering_key(why: str) -> InvalidConfiguration:
+    """Return the error for a choice by hash without ordering keys."""
+    return InvalidConfiguration(
+        "selection",
+        "hash",
+        why,
+        hint='Give ordering_key in its place: ordering_key="key" orders by the column key.',
     )
 
 
@@ -206,8 +240,12 @@ def divided(
     chosen: npt.NDArray[np.int64],
     queues: Sequence[MessageQueue],
     slice_bytes: int,
+    hashes: Hashes | None = None,
 ) -> list[QueueSlice]:
-    """Gather each queue's rows: row i goes to `queues[chosen[i]]`, and rows of a queue keep their order."""
+    """Gather each queue's rows: row i goes to `queues[chosen[i]]`, and rows of a queue keep their order.
+
+    `hashes`, one for each row, go with their rows.
+    """
     # A stable sort of small integers is a radix sort.
     narrow = chosen.astype(np.uint16) if len(queues) <= 1 << 16 else chosen
     order = np.argsort(narrow, kind="stable")
@@ -217,10 +255,17 @@ def divided(
     begin = 0
     for index in np.flatnonzero(counts).tolist():
         part = gathered.slice(begin, counts[index])
-        slices += [
-            QueueSlice(queues[index], part.slice(low, high - low), int(order[begin + low]))
-            for low, high in cut(part, slice_bytes)
-        ]
+        for low, high in cut(part, slice_bytes):
+            rows = order[begin + low : begin + high]
+            slices.append(
+                QueueSlice(
+                    queues[index],
+                    part.slice(low, high - low),
+                    int(rows[0]),
+                    rows,
+                    None if hashes is None else hashes[rows],
+                )
+            )
         begin += int(counts[index])
     return slices
 

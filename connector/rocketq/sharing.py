@@ -1,26 +1,22 @@
 """Many messages in one call: slices packed into requests, the brokers of them in parallel.
 
 A batch that was shared out among queues (`rocketq.selector`) becomes *parcels*, each what one
-request carries to one broker. The parcels of a broker follow each other, so that what goes to
-one queue keeps its order; brokers do not wait for one another.
+request carries to one broker (`rocketq.parcels`). The parcels of a broker follow each other, so
+that what goes to one queue keeps its order; brokers do not wait for one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import pyarrow as pa
-
-from rocketq.delivery import Parcel
+from rocketq.batches import OrderedBatch
 from rocketq.errors import RocketqError
+from rocketq.parcels import Parcel
 from rocketq.protocol.model import MessageQueue
 from rocketq.selector import QueueSelector, QueueSlice, Selection, batch_bytes
-
-#: Batches in one request: the broker checks each, and takes at most 1,024.
-REQUEST_SLICES_MAX: Final = 256
 
 R = TypeVar("R")
 
@@ -28,8 +24,14 @@ R = TypeVar("R")
 class SharedSend(Generic[R]):
     """One call that sends many messages: `results` is what is stored so far, in the order of the input."""
 
-    def __init__(self, deliver: Callable[[Parcel], list[R]], workers: Callable[[], Executor]) -> None:
-        """`deliver` sends one parcel; `workers` is asked for threads only if there are several brokers."""
+    def __init__(
+        self,
+        deliver: Callable[[Parcel], Iterable[tuple[QueueSlice, R]]],
+        workers: Callable[[], Executor],
+    ) -> None:
+        """`deliver` sends one parcel, and gives each slice with its result once it is stored; `workers` is
+        asked for threads only if there are several brokers.
+        """
         self._deliver, self._workers = deliver, workers
         self.results: list[R] = []
 
@@ -44,10 +46,8 @@ class SharedSend(Generic[R]):
         def send_to_one(broker_parcels: Sequence[Parcel]) -> None:
             try:
                 for parcel in broker_parcels:
-                    results = self._deliver(parcel)
-                    stored.extend(
-                        (s.first_row, result) for s, result in zip(parcel.slices, results, strict=True)
-                    )
+                    for piece, result in self._deliver(parcel):
+                        stored.append((piece.first_row, result))
             except RocketqError as error:
                 errors.append(error)
 
@@ -62,16 +62,16 @@ class SharedSend(Generic[R]):
             raise errors[0]
 
 
-def grouped(batches: Sequence[pa.RecordBatch], request_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+def grouped(batches: Sequence[OrderedBatch], request_bytes: int) -> Iterator[list[OrderedBatch]]:
     """Yield the batches in order, together what fits one request of about `request_bytes`."""
-    group: list[pa.RecordBatch] = []
+    group: list[OrderedBatch] = []
     total = 0
-    for batch in batches:
-        size = batch_bytes(batch)
+    for one in batches:
+        size = batch_bytes(one.batch)
         if group and total + size > request_bytes:
             yield group
             group, total = [], 0
-        group.append(batch)
+        group.append(one)
         total += size
     if group:
         yield group
@@ -80,42 +80,21 @@ def grouped(batches: Sequence[pa.RecordBatch], request_bytes: int) -> Iterator[l
 def partitioned(
     selector: QueueSelector,
     queues: Sequence[MessageQueue],
-    batches: Sequence[pa.RecordBatch],
+    batches: Sequence[OrderedBatch],
     selection: Selection,
 ) -> list[QueueSlice]:
-    """Share several batches out, one after the other; `first_row` counts from the first row of the first."""
+    """Share several batches out, one after the other; rows count from the first row of the first."""
     slices: list[QueueSlice] = []
     before = 0
-    for batch in batches:
+    for one in batches:
+        pieces = selector.partition(queues, one.batch, replace(selection, hashes=one.hashes))
         slices += [
-            replace(piece, first_row=before + piece.first_row)
-            for piece in selector.partition(queues, batch, selection)
+            replace(
+                piece,
+                first_row=before + piece.first_row,
+                rows=None if piece.rows is None else before + piece.rows,
+            )
+            for piece in pieces
         ]
-        before += batch.num_rows
+        before += one.batch.num_rows
     return slices
-
-
-def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dict[str, list[Parcel]]:
-    """Pack slices into parcels of about `request_bytes`, by broker; slices keep their order."""
-    packed: dict[str, list[Parcel]] = {}
-    open_slices: dict[str, list[QueueSlice]] = {}
-    open_bytes: dict[str, int] = {}
-
-    def close(broker: str) -> None:
-        taken = open_slices.pop(broker, [])
-        if taken:
-            packed.setdefault(broker, []).append(Parcel(topic, tuple(taken)))
-
-    for piece in slices:
-        broker = piece.queue.broker
-        size = batch_bytes(piece.batch)
-        taken = open_slices.get(broker)
-        if taken and (open_bytes[broker] + size > request_bytes or len(taken) == REQUEST_SLICES_MAX):
-            close(broker)
-        if broker not in open_slices:
-            open_slices[broker], open_bytes[broker] = [], 0
-        open_slices[broker].append(piece)
-        open_bytes[broker] += size
-    for broker in list(open_slices):
-        close(broker)
-    return packed

@@ -91,8 +91,9 @@ class SinkApi(BrokerApi):
         """Decide a batch and have it published; safe to repeat.
 
         The broker waits for the participants up to 5 s, so the timeout should be longer. Raises
-        SinkNotFound, SinkFenced, SinkQueryChanged, NotCoordinator, and StageNotFound if a broker has
-        lost what was staged on it; nothing is decided then.
+        SinkNotFound, SinkFenced, SinkQueryChanged, NotCoordinator, BatchAlreadyDecided, BatchDiffers,
+        ParticipantUnknown, and StageNotFound if a broker has lost what was staged on it; nothing is
+        decided then.
         """
         path = path_of("sinks", sink, "batches", batch, "commit")
         return self._decoded(self._call_json("POST", path, request, timeout_ms), CommitBatchAnswer)
@@ -117,7 +118,11 @@ class SinkApi(BrokerApi):
     def publish_batch(
         self, sink: str, request: PublishBatchRequest, *, timeout_ms: int | None = None
     ) -> PublishBatchAnswer:
-        """Have a participant publish; answered when all is in its queues. Raises StageNotFound."""
+        """Have a participant publish; answered when all is in its queues.
+
+        The participant asks the sink's coordinator first. Raises StageNotFound, NotCoordinator,
+        BatchNotDecided, CoordinatorUnreachable.
+        """
         path = path_of("sinks", sink, "publications")
         return self._decoded(self._call_json("POST", path, request, timeout_ms), PublishBatchAnswer)
 

@@ -11,12 +11,16 @@ RemoteError
 ├── SinkQueryChanged           SINK_QUERY_CHANGED        409
 ├── NotCoordinator             NOT_COORDINATOR           409
 ├── StageNotFound              STAGE_NOT_FOUND           409
+├── BatchAlreadyDecided        BATCH_ALREADY_DECIDED     409
+├── BatchDiffers               BATCH_DIFFERS             409
+├── BatchNotDecided            BATCH_NOT_DECIDED         409
+├── ParticipantUnknown         PARTICIPANT_UNKNOWN       409
 └── SinkBusy                   SINK_BUSY                 409
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rocketq.errors import ClientError, RemoteError
 
@@ -65,8 +69,9 @@ class CoordinatorConflict(ClientError):
         listed = ", ".join(f"{broker} says {coordinator}" for broker, coordinator in sorted(claims.items()))
         super().__init__(
             f"Brokers disagree about who coordinates sink {sink!r}: {listed}.",
-            hint="Was a broker's data taken from another cluster? rocketq sink describe shows what each "
-            "has; use another sink id, or delete the sink where it is wrong.",
+            hint=f"rocketq sink describe {sink} shows what each has decided. Keep one, and forget the sink "
+            f"on the brokers that name another: rocketq sink delete {sink} --broker NAME "
+            "(docs/operations.md, Two coordinators).",
             facts={"sink": sink, "claims": dict(claims)},
         )
 
@@ -145,7 +150,8 @@ class NotCoordinator(RemoteError):
         self.coordinator = coordinator
         super().__init__(
             f"As broker {broker} knows it, sink {sink!r} is coordinated by broker {coordinator}.",
-            hint=f"Ask broker {coordinator}; a sink never changes its coordinator.",
+            hint=f"Ask broker {coordinator}; a sink never changes its coordinator. If brokers name different "
+            f"ones, rocketq sink describe {sink} shows it (docs/operations.md, Two coordinators).",
             facts={"sink": sink, "broker": broker, "coordinator": coordinator},
         )
 
@@ -162,6 +168,79 @@ class StageNotFound(RemoteError):
             hint="It may have lost them with its disk or in a power cut under async flush. "
             "An undecided batch is simply written again.",
             facts={"sink": sink, "batch": batch, "run": run, "broker": broker, "why": why},
+        )
+
+
+class BatchAlreadyDecided(RemoteError):
+    """A batch number lies below the last decided one: the writer's numbers went back. Nothing was written."""
+
+    code = "BATCH_ALREADY_DECIDED"
+    status = 409
+
+    def __init__(self, sink: str, batch: int, decided: int, rows: int) -> None:
+        super().__init__(
+            f"Batch {batch} of sink {sink!r} was not written, with its {rows} rows: the sink has decided "
+            f"batches up to {decided}. The writer's batch numbers went back, as they do when a checkpoint is "
+            "set back, or when two writers use one sink.",
+            hint="To write it, forget what was decided, and every batch is written from this one on: "
+            f"rocketq sink reset {sink}. Or use another sink id.",
+            facts={"sink": sink, "batch": batch, "decided": decided, "rows": rows},
+        )
+
+
+class BatchDiffers(RemoteError):
+    """The last decided batch came again, with other numbers of rows than were decided. Nothing was written.
+
+    `topics` maps each topic that differs to its rows then and now; it is empty where only totals are known.
+    """
+
+    code = "BATCH_DIFFERS"
+    status = 409
+
+    def __init__(
+        self, sink: str, batch: int, decided_rows: int, rows: int, topics: Mapping[str, Sequence[int]]
+    ) -> None:
+        listed = ", ".join(f"{topic} {then} then and {now} now" for topic, (then, now) in topics.items())
+        super().__init__(
+            f"Batch {batch} of sink {sink!r} was decided with {decided_rows} rows and comes again with {rows}"
+            + (f" (by topic: {listed})" if listed else "")
+            + ": it is another batch of the same number, and was not written.",
+            hint="Was the checkpoint set back, or does the query give other rows each time? To write the "
+            f"batch, forget what was decided: rocketq sink reset {sink}. Or use another sink id.",
+            facts={
+                "sink": sink, "batch": batch, "decided_rows": decided_rows, "rows": rows,
+                "topics": {topic: list(both) for topic, both in topics.items()},
+            },
+        )  # fmt: skip
+
+
+class BatchNotDecided(RemoteError):
+    """A broker was told to publish what the sink's coordinator has not decided; it published nothing."""
+
+    code = "BATCH_NOT_DECIDED"
+    status = 409
+
+    def __init__(self, sink: str, batch: int, run: str, coordinator: str, why: str) -> None:
+        super().__init__(
+            f"Batch {batch} of sink {sink!r} by run {run!r} is not published: broker {coordinator}, which "
+            f"coordinates the sink, {why}.",
+            hint="Only the coordinator's decision publishes: commit the batch there.",
+            facts={"sink": sink, "batch": batch, "run": run, "coordinator": coordinator, "why": why},
+        )
+
+
+class ParticipantUnknown(RemoteError):
+    """A commit names a broker that the coordinator has never heard of; nothing was decided."""
+
+    code = "PARTICIPANT_UNKNOWN"
+    status = 409
+
+    def __init__(self, sink: str, batch: int, broker: str, why: str) -> None:
+        super().__init__(
+            f"Batch {batch} of sink {sink!r} is not decided: it names broker {broker!r}, which is not known "
+            f"to the sink's coordinator and does not answer: {why}.",
+            hint="Is the name right, and of this cluster? If so, start the broker and write the batch again.",
+            facts={"sink": sink, "batch": batch, "broker": broker, "why": why},
         )
 
 

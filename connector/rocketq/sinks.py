@@ -6,7 +6,7 @@ A sink writes numbered batches, each exactly once, however often a batch is trie
     decided = sink.begin(run)                     # another run, if there was one, is over
     if decided is None or batch > decided:
         staged = producer.stage_batch(sink.stage(batch, run), "orders", table)
-        sink.commit(batch, run, participants(staged))
+        sink.commit(batch, run, participants(staged), rows=rows_by_topic(staged))
 
 What is staged is invisible. The commit is one call to the sink's coordinator (`rocketq.coordinators`),
 which logs the decision; from then on the batch is there, and a second commit of it changes
@@ -15,6 +15,9 @@ nothing. So every failure has one answer, which is to do it again:
     before the commit            the batch is staged anew; what was staged before is dropped
     the commit has no answer     it is made again: it took place once or not at all
     after the commit             the next attempt learns from `begin` that the batch is decided
+
+A batch number that was decided before is a repetition only if it is the last one and has as many rows by
+topic. Otherwise the writer's numbers went back, and the commit refuses it: skipped rows would be lost.
 
 A sink has one *run* at a time. `begin` ends the run before: a writer that was believed dead and
 still writes can stage, but never commit.
@@ -27,7 +30,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rocketq.coordinators import Coordinators
@@ -38,6 +41,7 @@ from rocketq.protocol.sinks import (
     AbortBatchAnswer,
     CommitBatchAnswer,
     CommitBatchRequest,
+    OnDecided,
     Participant,
     RunAnswer,
     SinkDescription,
@@ -125,16 +129,26 @@ class Sink:
         participants: Sequence[Participant],
         query: str = "",
         *,
+        rows: Mapping[str, int] | None = None,
+        on_decided: OnDecided = OnDecided.FAIL,
         timeout_ms: int | None = None,
     ) -> CommitBatchAnswer:
-        """Decide that the batch is these staged frames; once it is decided, do nothing and succeed.
+        """Decide that the batch is these staged frames; a repetition of this call changes nothing.
+
+        `rows` is how many rows there were for each topic, also those that were not staged because the
+        batch is decided. The last decided batch may come again, and succeeds if it has as many rows by
+        topic as then (only the total is compared where either side did not say the topics). Otherwise it
+        is BatchDiffers, and a batch below the last decided one is BatchAlreadyDecided; with
+        `on_decided=SKIP` both are answered SKIPPED. None of these writes anything.
 
         When this returns, all brokers but `unsettled` have published their part; those will. Raises
         SinkFenced if another run has begun, StageNotFound if a broker lost what was staged,
-        SinkQueryChanged, and CommitUnanswered when the coordinator gave no answer in time, so that
-        the batch may be decided or not.
+        ParticipantUnknown if no broker of that name was ever there, NotCoordinator if a participant knows
+        another coordinator, SinkQueryChanged, and CommitUnanswered when the coordinator gave no answer in
+        time, so that the batch may be decided or not.
         """
-        request = CommitBatchRequest(run, tuple(participants), query)
+        counted = None if rows is None else dict(rows)
+        request = CommitBatchRequest(run, tuple(participants), query, counted, on_decided)
         allowed_ms = timeout_ms or self.timeout_ms
         begun = time.monotonic()
 

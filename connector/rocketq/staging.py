@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rocketq.broker_api import BrokerApi
-from rocketq.delivery import Parcel
 from rocketq.errors import RemoteError
+from rocketq.parcels import Parcel
 from rocketq.protocol.model import MessageQueue, SendStatus
 from rocketq.protocol.sinks import Participant, StageName
 from rocketq.sink_api import SinkApi
@@ -64,6 +64,14 @@ class StagedPost:
 def participants(slices: Iterable[StagedSlice]) -> tuple[Participant, ...]:
     """Return what a commit lists: each broker's frames in the order of its log, and their messages."""
     return merged(Participant(piece.queue.broker, (piece.log_offset,), piece.count) for piece in slices)
+
+
+def rows_by_topic(slices: Iterable[StagedSlice]) -> dict[str, int]:
+    """Return how many messages of each topic were staged, as a commit says it."""
+    rows: dict[str, int] = {}
+    for piece in slices:
+        rows[piece.queue.topic] = rows.get(piece.queue.topic, 0) + piece.count
+    return rows
 
 
 def merged(parts: Iterable[Participant]) -> tuple[Participant, ...]:

@@ -6,8 +6,11 @@ What urllib3 leaves open is closed here:
     socket is given what is left of it, so a server that drips bytes cannot
     stretch it;
   * an answer's size is checked against a limit before and while it is read;
-  * a failure says whether the request can have reached the server. One that
-    surely did not (the connection never came about) may be repeated by anybody;
+  * making a connection has a limit of its own, so that a host that does not
+    answer at all leaves time for another attempt;
+  * a failure says whether the request can have reached the server: whether the
+    first byte of it was given to a connection that existed. A request that
+    surely did not arrive may be repeated by anybody;
     a GET that dies on a reused connection is repeated once here, because the
     server closes idle connections when it restarts;
   * `close` cuts the calls that are in flight, so a held pull ends at once.
@@ -108,7 +111,14 @@ class _Tracked:
     _began_at: float = 0.0
 
     def connect(self) -> None:
-        cast(Any, super()).connect()
+        connection = cast(HTTPConnection, self)
+        timeout = connection.timeout
+        if isinstance(timeout, int | float):
+            connection.timeout = min(timeout, self.pools.connect_timeout_s)
+        try:
+            cast(Any, super()).connect()
+        finally:
+            connection.timeout = timeout
         self.pools.opened(self)
         self._refuse_if_cut()
 
@@ -124,10 +134,14 @@ class _Tracked:
         cast(Any, super()).request(*args, **kwargs)
 
     def send(self, data: Any) -> None:
+        connection = cast(HTTPConnection, self)
+        if connection.sock is None:
+            connection.connect()
         # A body comes in pieces, and urllib3 sets a reused socket's timeout only before it receives.
-        sock, left = cast(HTTPConnection, self).sock, self._left_s()
+        sock, left = connection.sock, self._left_s()
         if sock is not None and left is not None:
             sock.settimeout(left)
+        self.pools.call.sent = True
         cast(Any, super()).send(data)
 
     def getresponse(self) -> Any:
@@ -149,11 +163,14 @@ class _Tracked:
 class _Pools:
     """The connection pools of one process."""
 
-    def __init__(self, pool_size: int) -> None:
+    def __init__(self, config: TransportConfig) -> None:
         self.pid = os.getpid()
-        self.pool_size = pool_size
+        self.pool_size = config.pool_size
+        self.connect_timeout_s = config.connect_timeout_ms / 1000
         self.by_address: dict[str, HTTPConnectionPool] = {}
         self.is_cut = False
+        #: `sent` is whether the call of this thread has given any byte of its request to a connection.
+        self.call = threading.local()
         self._lock = threading.Lock()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -205,7 +222,7 @@ class Transport:
 
     def __init__(self, config: TransportConfig | None = None) -> None:
         self.config = config or TransportConfig()
-        self._pools = _Pools(self.config.pool_size)
+        self._pools = _Pools(self.config)
         self._closed = False
 
     def call(
@@ -267,6 +284,7 @@ class Transport:
             raise Closed("The transport")
         pool = self._pool(address)
         response = None
+        self._pools.call.sent = False
         try:
             left = deadline.left_s()
             response = pool.urlopen(
@@ -286,8 +304,8 @@ class Transport:
                 response.close()
             if self._closed:
                 raise Closed("The transport") from error
-            why, sent = _explained(error, deadline)
-            raise TransportFailure(address, why, sent=sent) from error
+            sent: bool = self._pools.call.sent
+            raise TransportFailure(address, _explained(error, deadline, sent), sent=sent) from error
         if response.status >= 400:
             raise from_document(_document(data), response.status)
         return Response(response.status, cast(Mapping[str, str], response.headers), data)
@@ -296,7 +314,7 @@ class Transport:
         if self._pools.pid != os.getpid():
             # After a fork. The parent's sockets are only forgotten here: to shut
             # them down would end the parent's calls.
-            self._pools = _Pools(self.config.pool_size)
+            self._pools = _Pools(self.config)
         return self._pools.pool(address)
 
     def _drop_idle(self, address: str) -> None:
@@ -316,7 +334,8 @@ def _query_string(query: Query | None) -> str:
 
 
 def _timeout(left_s: float, connect_timeout_ms: int, body: object | None) -> urllib3.Timeout:
-    # The connect timeout is also the send's: a request with a body gets all that is left.
+    # The connect timeout is also the send's: a request with a body gets all that is left. Making the
+    # connection has its own limit (`_Tracked.connect`).
     connect = left_s if body is not None else min(left_s, connect_timeout_ms / 1000)
     return urllib3.Timeout(connect=connect, read=left_s)
 
@@ -360,19 +379,19 @@ def _received(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int
         yield part
 
 
-def _explained(error: Exception, deadline: Deadline) -> tuple[str, bool]:
-    """Say plainly what happened, and whether the request may have arrived."""
+def _explained(error: Exception, deadline: Deadline, sent: bool) -> str:
+    """Say plainly what happened."""
     if isinstance(error, NewConnectionError):
-        return _plain(error.__cause__ or error), False
+        return _plain(error.__cause__ or error)
     if isinstance(error, ConnectTimeoutError):
-        return "the connection was not accepted in time", False
+        return "the connection was not accepted in time"
     if isinstance(error, SSLError):
-        return f"no secure connection could be made: {error}", False
-    if isinstance(error, ReadTimeoutError | TimeoutError):
-        return f"no answer within {deadline.timeout_ms} ms", True
-    if isinstance(error, ProtocolError):
-        return _plain(error.__cause__ or error), True
-    return _plain(error), True
+        what = "the secure connection failed" if sent else "no secure connection could be made"
+        return f"{what}: {error}"
+    inner = error.args[-1] if isinstance(error, ProtocolError) and error.args else error
+    if isinstance(inner, ReadTimeoutError | TimeoutError):
+        return f"no answer within {deadline.timeout_ms} ms" if sent else "there was no time left to send it"
+    return _plain(inner if isinstance(inner, BaseException) else error)
 
 
 def _plain(error: BaseException) -> str:
@@ -382,8 +401,6 @@ def _plain(error: BaseException) -> str:
         return "the connection was reset"
     if isinstance(error, socket.gaierror):
         return f"the host name is unknown ({error.strerror})"
-    if isinstance(error, TimeoutError):
-        return "the connection was not accepted in time"
     return str(error).rstrip(".") or type(error).__name__
 
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 from rocketq.service.guard import ServerLimits
-from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
-from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import DEFAULT_PORT, NameServerConfig
 
 
@@ -39,8 +38,13 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the NameServer until it is told to stop; return the exit code."""
     arguments = parser().parse_args(argv)
-    configure_logging()
     try:
+        check_servers_run_here()
+        # Only now: they need a POSIX system.
+        from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
+        from rocketq_nameserver.app import create_app
+
+        configure_logging()
         config = NameServerConfig(
             name=arguments.name,
             host=arguments.host,

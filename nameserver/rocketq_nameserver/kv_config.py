@@ -12,12 +12,12 @@ other's changes. Without a directory all is in memory.
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
 from typing import IO, Final
 
 import msgspec
 
+from rocketq.durability import sync_directory, sync_file
 from rocketq.errors import InvalidConfiguration, InvalidName, NotFound, TooLarge
 from rocketq.protocol.model import is_legal_name
 
@@ -132,10 +132,6 @@ def _save(path: Path, namespaces: Namespaces) -> None:
     with aside.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     aside.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)

@@ -26,6 +26,11 @@ class NameServerCollector(Collector):
             yield GaugeMetricFamily(f"rocketq_nameserver_{name}", help_text, value=value)
         for name, help_text, value in (
             ("registrations", "Full registrations taken.", tallies.registrations),
+            (
+                "refusals",
+                "Registrations refused because another live process has the name.",
+                tallies.refusals,
+            ),
             ("heartbeats", "Heartbeats answered.", tallies.heartbeats),
             ("unregistrations", "Brokers that left in good order.", tallies.unregistrations),
             ("expiries", "Brokers whose lease ended.", tallies.expiries),

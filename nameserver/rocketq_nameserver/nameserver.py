@@ -23,6 +23,7 @@ from rocketq.protocol.route import (
     RegisterRequest,
     UnregisterRequest,
 )
+from rocketq.registration_errors import BrokerNameTaken
 from rocketq.service.longpoll.long_poll import LongPoll
 from rocketq_nameserver.config import NameServerConfig
 from rocketq_nameserver.kv_config import KvConfig
@@ -42,6 +43,7 @@ class Tallies:
     """What has happened so far, for /metrics."""
 
     registrations: int = 0
+    refusals: int = 0
     heartbeats: int = 0
     unregistrations: int = 0
     expiries: int = 0
@@ -92,10 +94,15 @@ class NameServer:
     # --- what brokers say ---------------------------------------------------------------
 
     def register(self, request: RegisterRequest) -> RegisterAnswer:
-        """Take a full registration; raise InvalidName, InvalidRequest or Conflict."""
+        """Take a full registration; raise InvalidName, InvalidRequest, Conflict or BrokerNameTaken."""
         check_registration(request)
         known = self.table.broker_count
-        answer = self.table.register(request, self._now_ms())
+        try:
+            answer = self.table.register(request, self._now_ms())
+        except BrokerNameTaken as error:
+            self.tallies.refusals += 1
+            log.warning("name_is_taken", **_named(request.identity), holder=error.facts["address"])
+            raise
         self.tallies.registrations += 1
         if self.table.broker_count > known:
             identity = request.identity

@@ -11,7 +11,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidName, InvalidRequest
-from rocketq.protocol.model import QUEUE_COUNT_MAX, Perm, TopicConfig, is_legal_name
+from rocketq.protocol.model import (
+    QUEUE_COUNT_MAX,
+    TOPIC_BROKERS_MAX,
+    Perm,
+    TopicConfig,
+    is_legal_name,
+)
 from rocketq.protocol.route import BrokerIdentity, RegisterRequest
 
 LEASE_MS_MAX: Final = 3_600_000
@@ -27,6 +33,9 @@ def check_registration(request: RegisterRequest) -> None:
         raise InvalidRequest("lease_ms", f"{request.lease_ms} is not from 1 to {LEASE_MS_MAX}")
     if request.ha_address:
         _check_address("ha_address", request.ha_address)
+    _check_mark("store", request.store)
+    if request.held_since_us < 0:
+        raise InvalidRequest("held_since_us", f"{request.held_since_us} is below 0")
     if len(request.topics) > TOPICS_MAX:
         raise InvalidRequest("topics", f"there are {len(request.topics)}; the limit is {TOPICS_MAX}")
     for topic in request.topics:
@@ -43,6 +52,13 @@ def check_identity(identity: BrokerIdentity) -> None:
     if identity.broker_id < 0:
         raise InvalidRequest("identity.broker_id", f"{identity.broker_id} is below 0")
     _check_address("identity.address", identity.address)
+    _check_mark("identity.process", identity.process)
+
+
+def _check_mark(where: str, mark: str) -> None:
+    """A mark is compared and shown, never read: it is short, and its characters are those of names."""
+    if mark and not is_legal_name(mark):
+        raise InvalidRequest(where, f"{mark[:80]!r} is not of 1 to 127 of A-Z a-z 0-9 _ - % |")
 
 
 def _check_topic(topic: TopicConfig) -> None:
@@ -55,6 +71,13 @@ def _check_topic(topic: TopicConfig) -> None:
         )
     if not 0 <= topic.perm <= Perm.READ_WRITE or topic.perm & 1:
         raise InvalidRequest(f"topic {topic.name}", f"{topic.perm} is no permission: it is 0, 2, 4 or 6")
+    if len(topic.brokers) > TOPIC_BROKERS_MAX:
+        raise InvalidRequest(
+            f"topic {topic.name}", f"its record names {len(topic.brokers)} brokers, over {TOPIC_BROKERS_MAX}"
+        )
+    for broker in topic.brokers:
+        if not is_legal_name(broker):
+            raise InvalidName("broker", broker)
 
 
 def _check_address(where: str, address: str) -> None:

@@ -1,15 +1,17 @@
 """The route table: RocketMQ's tables and rules (RouteInfoManager), as a plain value that is told the time.
 
     topic    ──> broker name ──> QueueData            what the group serves of the topic
+    topic    ──> broker name ──> record               which groups hold the topic, as this one says
     broker   ──> cluster, broker id ──> address       the replicas of the group; id 0 is the master
     cluster  ──> broker names
-    (cluster, address) ──> last heard, lease, DataVersion        who is alive
+    (cluster, address) ──> Holder                     who is alive: last heard, lease, DataVersion
 
 Invariants, between any two calls:
   * a topic in the table has at least one QueueData, a group at least one address,
     a cluster at least one group;
   * every QueueData belongs to a group in the table, and every group to one cluster;
-  * every address of a group has a lease, so that nothing stays for ever;
+  * every address of a group has a lease, so that nothing stays for ever, and every lease has its
+    address in a group: of two processes that claim one name only one is in the table;
   * a topic's version differs from every version it had before exactly when
     its route does; the same for the topic list.
 
@@ -24,12 +26,13 @@ Where this table departs from RocketMQ, on purpose:
   * A broker name that lives in another cluster is refused; RocketMQ would mix the two.
   * An address that registers under another broker name ends its former owner, which would
     otherwise stay without a lease.
-  * A heartbeat of a process whose id another address has taken asks for a full registration.
+  * A name has one owner (`ownership`): RocketMQ's table takes whoever registered last.
+  * A process unregisters itself only, so that one that leaves late does not remove its successor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from rocketq.errors import Conflict, NotFound
@@ -39,7 +42,6 @@ from rocketq.protocol.route import (
     BrokerData,
     BrokerIdentity,
     ClusterView,
-    DataVersion,
     HeartbeatRequest,
     LiveBroker,
     QueueData,
@@ -48,6 +50,8 @@ from rocketq.protocol.route import (
     TopicList,
     TopicRoute,
 )
+from rocketq.registration_errors import BrokerNameTaken
+from rocketq_nameserver.ownership import Holder, LapsedProcesses, may_take
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +75,6 @@ class _Group:
         return dict(self.addresses), self.acting_master
 
 
-@dataclass(slots=True)
-class _Live:
-    """One broker process that was heard of."""
-
-    identity: BrokerIdentity
-    heard_ms: int
-    lease_ms: int
-    data_version: DataVersion
-    ha_address: str
-
-
 class RouteTable:
     """All that one NameServer knows; `now_ms` is any clock that does not run backwards."""
 
@@ -89,9 +82,12 @@ class RouteTable:
         self.server = server
         self._support_acting_master = support_acting_master
         self._topics: dict[str, dict[str, QueueData]] = {}
+        #: The records that name somebody; a key is in `_topics` too.
+        self._records: dict[tuple[str, str], tuple[str, ...]] = {}
         self._groups: dict[str, _Group] = {}
         self._clusters: dict[str, set[str]] = {}
-        self._live: dict[tuple[str, str], _Live] = {}
+        self._live: dict[tuple[str, str], Holder] = {}
+        self._lapsed = LapsedProcesses()
         self._counter = max(1, first_version)
         self._versions: dict[str, int] = {}
         self._list_version = self._counter
@@ -102,18 +98,16 @@ class RouteTable:
     # --- what brokers say ---------------------------------------------------------------
 
     def register(self, request: RegisterRequest, now_ms: int) -> RegisterAnswer:
-        """Take a broker's full registration; raise Conflict if its name lives in another cluster.
+        """Take a broker's full registration.
+
+        Raises Conflict if its name lives in another cluster, BrokerNameTaken if another live process has it.
 
         In RocketMQ's order: the group; other ids of the same address go (a slave became master); an older
         state of an id that moved is ignored; the address; the topics; the lease.
         """
         identity = request.identity
+        self._check_owner(request, now_ms)
         group = self._groups.get(identity.broker)
-        if group is not None and group.cluster != identity.cluster:
-            raise Conflict(
-                f"broker {identity.broker}", f"it belongs to cluster {group.cluster}",
-                hint="Give each broker group a name of its own.",
-            )  # fmt: skip
         holder = self._live.get((identity.cluster, identity.address))
         if holder is not None and holder.identity.broker != identity.broker:
             # The port has another owner now, so whoever had it is gone.
@@ -130,12 +124,12 @@ class RouteTable:
         if self._is_outdated(group, request):
             self._live.pop((identity.cluster, identity.address), None)
         else:
-            first = identity.broker_id not in group.addresses
+            former = group.addresses.get(identity.broker_id)
+            if former is not None and former != identity.address:
+                del self._live[identity.cluster, former]
             group.addresses[identity.broker_id] = identity.address
-            self._take_topics(group, request, first)
-            self._live[identity.cluster, identity.address] = _Live(
-                identity, now_ms, request.lease_ms, request.data_version, request.ha_address
-            )
+            self._take_topics(group, request, former is None)
+            self._live[identity.cluster, identity.address] = Holder.of(request, now_ms)
         if group.state() != before:
             self._touch_topics_of({identity.broker})
         return self._answer(identity, group)
@@ -146,19 +140,21 @@ class RouteTable:
         live = self._live.get((identity.cluster, identity.address))
         if live is None or live.identity != identity or live.data_version != request.data_version:
             return False
-        group = self._groups.get(identity.broker)
-        if group is None or group.addresses.get(identity.broker_id) != identity.address:
-            # Another process has taken the id; should that one end, this one must be found again.
-            return False
         live.heard_ms = now_ms
         return True
 
     def expire(self, now_ms: int) -> tuple[BrokerIdentity, ...]:
         """Remove every broker whose lease has ended (last heard + lease < now); return them."""
-        dead = tuple(live.identity for live in self._live.values() if live.heard_ms + live.lease_ms < now_ms)
+        dead = tuple(live.identity for live in self._live.values() if live.has_expired(now_ms))
         if dead:
-            self.unregister(dead)
+            self._end(dead)
         return dead
+
+    def _end(self, silent: Collection[BrokerIdentity]) -> None:
+        """Remove brokers whose lease has ended."""
+        for identity in silent:
+            self._lapsed.add(identity.process)
+        self.unregister(silent)
 
     def unregister(self, identities: Iterable[BrokerIdentity]) -> None:
         """Remove brokers, as one change (RocketMQ: BatchUnregistrationService).
@@ -173,14 +169,15 @@ class RouteTable:
         for identity in identities:
             key = (identity.cluster, identity.address)
             live = self._live.get(key)
-            if live is not None and live.identity.broker == identity.broker:
-                del self._live[key]
-            group = self._groups.get(identity.broker)
-            if group is None or group.cluster != identity.cluster:
+            if live is None or (live.identity.broker, live.identity.process) != (
+                identity.broker,
+                identity.process,
+            ):
                 continue
+            del self._live[key]
+            group = self._groups[identity.broker]
             kept = {n: address for n, address in group.addresses.items() if address != identity.address}
-            if len(kept) < len(group.addresses):
-                reduced.add(identity.broker)
+            reduced.add(identity.broker)
             group.addresses = kept
             if not kept:
                 self._remove_group(identity.broker, group)
@@ -218,7 +215,7 @@ class RouteTable:
             return None
         ordered = tuple(queues[name] for name in sorted(queues))
         brokers = tuple(self._broker_data(data) for data in ordered)
-        return TopicRoute(topic, self._versions[topic], ordered, brokers, self.server)
+        return TopicRoute(topic, self._versions[topic], ordered, brokers, self.server, self._holders(topic))
 
     def version(self, topic: str) -> int:
         """Return the version of a topic's route; 0 if no broker serves it."""
@@ -274,6 +271,31 @@ class RouteTable:
 
     # --- registration, step by step -------------------------------------------------------
 
+    def _check_owner(self, request: RegisterRequest, now_ms: int) -> None:
+        """Raise unless the broker may have its name; a holder whose lease has ended is removed."""
+        identity = request.identity
+        group = self._groups.get(identity.broker)
+        if group is None:
+            return
+        if group.cluster != identity.cluster:
+            raise Conflict(
+                f"broker {identity.broker}", f"it belongs to cluster {group.cluster}",
+                hint="Give each broker group a name of its own.",
+            )  # fmt: skip
+        address = group.addresses.get(identity.broker_id)
+        if address is None:
+            return
+        holder = self._live[group.cluster, address]
+        if may_take(request, holder, self._lapsed):
+            return
+        if holder.has_expired(now_ms):
+            self._end([holder.identity])
+        elif not self._is_outdated(group, request):
+            age_ms = max(0, now_ms - holder.heard_ms)
+            raise BrokerNameTaken(
+                identity.cluster, identity.broker, identity.broker_id, address, age_ms, holder.lease_ms
+            )
+
     def _is_outdated(self, group: _Group, request: RegisterRequest) -> bool:
         """Whether another address holds the id with a newer state version."""
         holder = group.addresses.get(request.identity.broker_id)
@@ -296,9 +318,12 @@ class RouteTable:
         changed = first or live is None or live.data_version != request.data_version
         # An acting master may be read from only.
         granted = int(Perm.READ_WRITE if identity.broker_id == MASTER_ID else Perm.READ)
+        # Most topics of a broker have the same record, which is kept once.
+        records: dict[tuple[str, ...], tuple[str, ...]] = {}
         for topic in request.topics:
             if changed or identity.broker not in self._topics.get(topic.name, ()):
                 self._put(topic.name, _queue_data(identity.broker, topic, granted))
+                self._record(topic.name, identity.broker, records.setdefault(topic.brokers, topic.brokers))
         if changed:
             given = {topic.name for topic in request.topics}
             dropped = [
@@ -356,9 +381,26 @@ class RouteTable:
             queues[data.broker] = data
             self._touch(topic)
 
+    def _record(self, topic: str, broker: str, brokers: tuple[str, ...]) -> None:
+        if self._records.get((topic, broker), ()) == brokers:
+            return
+        before = self._holders(topic)
+        if brokers:
+            self._records[topic, broker] = brokers
+        else:
+            del self._records[topic, broker]
+        if self._holders(topic) != before:
+            self._touch(topic)
+
+    def _holders(self, topic: str) -> tuple[str, ...]:
+        """Return the groups that hold the topic, as all of its registered brokers say together."""
+        records = (self._records.get((topic, broker), ()) for broker in self._topics[topic])
+        return tuple(sorted({name for record in records for name in record}))
+
     def _drop(self, topic: str, broker: str) -> None:
         queues = self._topics[topic]
         del queues[broker]
+        self._records.pop((topic, broker), None)
         if queues:
             self._touch(topic)
         else:

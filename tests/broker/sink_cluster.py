@@ -92,6 +92,7 @@ class SinkCluster:
             self._stack.callback(node.stop)
             self.nodes.append(node.start())
             node.api.create_topic("t", CreateTopicRequest(2, 2))
+        wait_until(lambda: all(known_address(self, node.config.name) for node in self.nodes))
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from rocketq.clock import ManualClock
 from rocketq.nameserver_api import NameServerApi
 from rocketq.protocol.model import Message
 from rocketq.service.runner import ServerThread
 from rocketq.transport import Transport
-from rocketq_nameserver.app import create_app
+from rocketq_broker.app import create_app
+from rocketq_broker.config import BrokerConfig
+from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import Http, StartBroker, numbered, stream
 
@@ -28,7 +33,7 @@ def test_a_drained_broker_refuses_writes_and_goes_on_reading_until_it_is_told_ot
 
 
 def test_producers_are_routed_around_a_drained_broker_and_readers_are_not(start_broker: StartBroker) -> None:
-    with ServerThread(create_app(NameServerConfig(port=0))) as nameserver:
+    with ServerThread(create_nameserver(NameServerConfig(port=0))) as nameserver:
         api = NameServerApi(Transport(), nameserver.address)
         started = start_broker(name="broker-a", nameservers=(nameserver.address,))
         started.create("orders", read_queues=2, write_queues=2)
@@ -63,3 +68,24 @@ def test_statistics_say_what_the_broker_holds(broker: Http) -> None:
     assert answer["log_end"] >= answer["durable_end"] >= 0
     assert answer["disk_total_bytes"] > answer["disk_free_bytes"] > 0
     assert answer["draining"] is False
+
+
+def test_an_operator_agrees_to_a_clock_that_stepped(tmp_path: Path) -> None:
+    clock = ManualClock()
+    app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path, port=0), clock)
+    with ServerThread(app) as server:
+        broker = Http(server.address)
+        assert broker.get("/v1/statistics").json["clock_doubt"] == ""
+        clock.step(10 * 86_400_000)
+        app.broker.store.retain()
+        told = broker.get("/v1/statistics").json
+        assert (told["clock_doubt"], told["clock_ahead_us"]) == ("step", 10 * 86_400_000_000)
+        metrics = broker.get("/metrics").body.decode()
+        assert "rocketq_clock_doubted 1.0" in metrics
+        assert "rocketq_clock_ahead_seconds 864000.0" in metrics
+        wrong = broker.put("/v1/clock", {"at_us": clock.now_us() - 7_200_000_000})
+        assert (wrong.status, wrong.code) == (409, "CONFLICT")
+        assert broker.put("/v1/clock", {}).status == 400
+        agreed = broker.put("/v1/clock", {"at_us": clock.now_us() - 1_800_000_000})
+        assert (agreed.status, agreed.json["clock_doubt"]) == (200, "")
+        assert "rocketq_clock_doubted 0.0" in broker.get("/metrics").body.decode()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.broker.conftest import Http
+from tests.broker.conftest import Http, StartBroker
 
 
 def test_messages_are_found_by_key_newest_first_over_all_queues(broker: Http) -> None:
@@ -55,3 +57,31 @@ def test_a_query_that_makes_no_sense_is_refused(broker: Http, path: str, code: s
 def test_a_topic_that_may_not_be_read_is_not_searched(broker: Http) -> None:
     broker.create("write-only", perm=2)
     assert broker.get("/v1/topics/write-only/messages?key=a").code == "NO_PERMISSION"
+
+
+def test_a_search_says_which_part_of_the_log_it_could_not_read(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(name="broker-a")
+    for number in range(3):
+        broker.send_json("orders", {"body": f"body {number}", "key": "o-1"}, query="?queue=0")
+    path = "/v1/topics/orders/messages?key=o-1"
+    while (document := broker.get(path).json)["lag_bytes"]:
+        pass
+    assert document["uncovered"] == []
+    [log] = (tmp_path / "broker-a" / "commitlog").iterdir()
+    data = log.read_bytes()
+    place = data.rindex(b"body 1")
+    with log.open("r+b") as file:
+        file.seek(place)
+        file.write(b"BODY 1")
+    document = broker.get(path).json
+    assert [each["body"] for each in document["messages"]] == ["body 2", "body 0"]
+    [uncovered] = document["uncovered"]
+    assert uncovered["log_begin"] <= place < uncovered["log_end"]
+    assert (uncovered["stored_from_us"], uncovered["stored_to_us"]) == (None, None)
+    assert uncovered["queues"] == [{"queue": 0, "first": 1, "end": 2}]
+    statistics = broker.get("/v1/statistics").json
+    assert statistics["index_holes"] == 1
+    assert statistics["index_hole_bytes"] == uncovered["log_end"] - uncovered["log_begin"]
+    assert "rocketq_index_holes 1.0" in broker.get("/metrics").body.decode()

@@ -17,7 +17,7 @@ USUAL = {**ARROW, "content-encoding": "identity"}
 FULL = Message(b"body", key=b"k", tag="größer", properties={"a": "b", "KEYS": "x y"}, born_at_us=17)
 GOOD = {
     "plain": Message(b"plain"),
-    "empty": Message(b"", key=b"", tag="", properties={}),
+    "empty": Message(b"", key=b"", properties={}),
     "full": FULL,
     "the longest tag": Message(b"x", tag="t" * 255),
     "the largest": Message(bytes(1_000)),
@@ -28,6 +28,9 @@ BAD: dict[str, tuple[bytes, str]] = {
     "too long a tag": (stream([Message(b"x", tag="t" * 256)]), "?queue=1"),
     "a tag of too many bytes": (stream([Message(b"x", tag="🚀" * 64)]), "?queue=1"),
     "too many properties": (stream([Message(b"x", properties={"p" * 20_000: "v" * 20_000})]), "?queue=1"),
+    "a tag that no expression can name": (stream([Message(b"x", tag="A B")]), "?queue=1"),
+    "an empty tag": (stream([Message(b"x", tag="")]), "?queue=1"),
+    "a delay": (stream([Message(b"x", properties={"a": "b", "DELAY": "3"})]), "?queue=1"),
     "no such queue": (stream([FULL]), "?queue=4"),
     "no number": (stream([FULL]), "?queue=x"),
     "an unknown parameter": (stream([FULL]), "?queue=1&colour=red"),

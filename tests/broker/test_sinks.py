@@ -203,6 +203,18 @@ def test_a_stage_that_stays_undecided_for_hours_is_given_up_and_can_never_be_dec
             commit(a.api, 0, *parts)
 
 
+def test_a_clock_that_steps_forward_gives_no_stage_up(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with SinkCluster(tmp_path, 2, clock) as cluster:
+        a, b = cluster.nodes
+        cluster.begin()
+        parts = [stage(a, [b"a"]), stage(b, [b"b"])]
+        clock.step(10 * 24 * 3600 * 1000)
+        look_later(cluster, clock, 60_000)
+        assert stages(cluster) == [1, 1]
+        assert commit(a.api, 0, *parts).outcome is CommitOutcome.COMMITTED
+
+
 def test_a_check_back_publishes_what_was_decided_and_drops_what_came_too_late(tmp_path: Path) -> None:
     clock = ManualClock()
     with SinkCluster(tmp_path, 2, clock, sink_settle_ms=0, sink_retry_ms=60_000) as cluster:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,3 +161,66 @@ def test_a_message_is_found_by_its_id(broker: Http) -> None:
 def test_an_id_of_no_message_is_refused(broker: Http, identity: str, code: str) -> None:
     broker.send_json("orders", {"body": "a"}, {"body": "b"}, query="?queue=2")
     assert broker.get(f"/v1/messages/{identity}").code == code
+
+
+def test_a_topic_keeps_the_record_of_its_brokers_over_a_restart(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(name="broker-a", data_dir=tmp_path / "a")
+    made = broker.create("orders", brokers=["broker-b", "broker-a", "broker-b"])
+    assert made.json["brokers"] == ["broker-a", "broker-b"]
+    more = broker.put("/v1/topics/orders", {"if_absent": True, "brokers": ["broker-c", "broker-a"]})
+    assert (more.status, more.json["brokers"]) == (200, ["broker-a", "broker-b", "broker-c"])
+    less = broker.call("PATCH", "/v1/topics/orders", b'{"remove_brokers": ["broker-b", "broker-x"]}', JSON)
+    assert less.json == {**made.json, "brokers": ["broker-a", "broker-c"]}
+    again = start_broker(name="broker-a", data_dir=copied(tmp_path / "a", tmp_path / "b"))
+    assert again.get("/v1/topics/orders").json["config"]["brokers"] == ["broker-a", "broker-c"]
+    assert broker.create("unrecorded").json["brokers"] == []
+
+
+def copied(directory: Path, to: Path) -> Path:
+    """What a crash at this moment would leave."""
+    shutil.copytree(directory, to, ignore=shutil.ignore_patterns("lock"))
+    return to
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"brokers": ["broker-1"]}, "INVALID_REQUEST"),
+        ({"brokers": ["broker-0", "a.b"]}, "INVALID_NAME"),
+        ({"brokers": [f"broker-{n}" for n in range(1_025)]}, "INVALID_REQUEST"),
+        ({"brokers": "broker-0"}, "INVALID_REQUEST"),
+    ],
+)
+def test_a_record_that_this_broker_cannot_have_is_refused(broker: Http, document: Any, code: str) -> None:
+    assert broker.put("/v1/topics/fresh", document).code == code
+    assert broker.put("/v1/topics/orders", {**document, "if_absent": True}).code == code
+    assert broker.get("/v1/topics/fresh").status == 404
+
+
+def test_a_broker_does_not_take_itself_off_a_record(broker: Http) -> None:
+    answer = broker.call("PATCH", "/v1/topics/orders", b'{"remove_brokers": ["broker-0"]}', JSON)
+    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+
+
+def test_queues_with_messages_are_not_taken_from_the_readers_unless_forced(broker: Http) -> None:
+    broker.send("orders", stream(numbered(3)), "?queue=2")
+    broker.send("orders", stream(numbered(5)), "?queue=3")
+
+    def alter(document: bytes) -> Any:
+        return broker.call("PATCH", "/v1/topics/orders", document, JSON)
+
+    for document in (b'{"read_queues": 1}', b'{"read_queues": 1, "write_queues": 1}'):
+        refused = alter(document)
+        assert (refused.status, refused.code) == (409, "UNREAD_MESSAGES")
+        assert refused.json["facts"]["messages"] == {"broker-0/2": 3, "broker-0/3": 5}
+    assert alter(b'{"write_queues": 1}').status == 200
+    assert broker.get("/v1/topics/orders").json["config"]["read_queues"] == 4
+    assert alter(b'{"read_queues": 1, "force": true}').json["read_queues"] == 1
+    described = broker.get("/v1/topics/orders").json
+    assert [queue["max"] for queue in described["queues"]] == [0, 0, 3, 5], "they are stored all the same"
+    assert broker.get("/v1/topics/orders/offsets").json["total"] == 8
+    assert broker.pull("orders", 2, 0).code == "QUEUE_NOT_FOUND"
+    alter(b'{"read_queues": 4}')
+    assert broker.pull("orders", 3, 0).header("x-rocketq-max-offset") == "5"

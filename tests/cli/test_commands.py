@@ -85,6 +85,17 @@ def test_every_command_explains_itself_with_examples(path: list[str]) -> None:
     assert f"rocketq {' '.join(path)}" in done.out.split("Examples:", 1)[1]
 
 
+def test_the_clocks_of_brokers_can_be_looked_at_and_agreed_to(rocketq: Shell, cluster: LocalCluster) -> None:
+    name = next(iter(cluster.brokers))
+    shown = rocketq("broker", "clock", "-o", "jsonl")
+    assert {row["broker"] for row in shown.lines} == set(cluster.brokers)
+    assert [row["doubt"] for row in shown.lines] == [""] * len(cluster.brokers)
+    agreed = rocketq("broker", "clock", name, "--agree", "-o", "jsonl")
+    assert (agreed.code, [row["broker"] for row in agreed.lines]) == (0, [name])
+    assert rocketq("broker", "clock", "--agree").code == 2
+    assert rocketq("broker", "clock", "nobody").code == 3
+
+
 def test_a_sink_can_be_listed_described_reset_and_deleted(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:
@@ -114,6 +125,31 @@ def test_a_sink_can_be_listed_described_reset_and_deleted(
     assert rocketq("sink", "describe", topic).code == 3
 
 
+def test_a_sink_with_two_coordinators_is_forgotten_where_one_is_wrong(
+    rocketq: Shell, cluster: LocalCluster, topic: str
+) -> None:
+    with Transport() as transport:
+        one, other = Administration(
+            RouteCache(cluster.nameservers, transport), lambda name, at: SinkApi(transport, name, at)
+        ).masters()
+        for each in (one, other):
+            each.register_sink(topic, each.broker)
+        one.begin_run(topic, "run-1")
+        one.commit_batch(topic, 3, CommitBatchRequest("run-1", ()))
+        refused = rocketq("sink", "reset", topic, "--yes")
+        assert refused.code != 0
+        assert f"{one.broker} says {one.broker}, {other.broker} says {other.broker}" in refused.err
+        assert "--broker NAME" in refused.err
+        assert "name different coordinators" in rocketq("sink", "describe", topic).err
+        wrong = rocketq("sink", "delete", topic, "--yes", "--broker", "nobody")
+        assert wrong.code != 0
+        assert f"{one.broker}, {other.broker} know it" in wrong.err
+        assert rocketq("sink", "delete", topic, "--yes", "--broker", other.broker).code == 0
+        assert rocketq("sink", "describe", topic, "-o", "json").json[0]["decided"] == 3
+        assert rocketq("sink", "reset", topic, "--yes").code == 0
+        assert rocketq("sink", "delete", topic, "--yes").code == 0
+
+
 def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Shell, topic: str) -> None:
     created = rocketq("topic", "create", topic, "--queues", "3", "--retention", "7d", "-o", "json")
     assert created.code == 0, created.err
@@ -127,6 +163,35 @@ def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Sh
     assert topic in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
     assert rocketq("topic", "delete", topic, "--yes").code == 0
     assert topic not in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
+
+
+def test_the_brokers_of_a_topic_are_chosen_and_shown(rocketq: Shell, topic: str) -> None:
+    chosen = rocketq("topic", "create", topic, "--broker", "broker-b", "--cluster", "default", "-o", "json")
+    assert [(row["broker"], row["brokers"]) for row in chosen.json] == [("broker-b", ["broker-b"])]
+    assert "brokers on record: broker-b\n" in rocketq("topic", "describe", topic).err
+    spread = rocketq("topic", "create", topic, "--broker", "broker-a", "--if-absent", "-o", "json")
+    assert {tuple(row["brokers"]) for row in spread.json} == {("broker-a", "broker-b")}
+    unknown = rocketq("topic", "create", f"{topic}-2", "--broker", "broker-x")
+    assert unknown.code == 2
+    assert "broker-a (cluster default), broker-b (cluster default)" in unknown.err
+
+
+def test_a_broker_is_taken_off_a_topic_and_queues_from_its_readers(rocketq: Shell, topic: str) -> None:
+    rocketq("topic", "create", topic, "--queues", "2")
+    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    [full] = [row for row in rocketq("topic", "describe", topic, "-o", "jsonl").lines if row["messages"]]
+    refused = rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "-o", "json")
+    assert refused.code == 5
+    assert json.loads(refused.err)["facts"]["messages"] == {f"{full['broker']}/{full['queue']}": 3}
+    assert rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "--perm", "r").code == 2
+    assert rocketq("topic", "alter", topic, "--queues", "2", "--read-queues", "1").code == 2
+    shrunk = rocketq("topic", "alter", topic, "--read-queues", "1", "--write-queues", "1", "--force")
+    assert shrunk.code == 0
+    states = {row["queue"]: row["state"] for row in rocketq("topic", "describe", topic, "-o", "jsonl").lines}
+    assert states == {0: "", 1: "not read"}
+    removed = rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "--force", "-o", "json")
+    (other,) = {"broker-a", "broker-b"} - {full["broker"]}
+    assert [(row["broker"], row["brokers"]) for row in removed.json] == [(other, [other])]
 
 
 def test_creating_a_topic_twice_is_a_conflict_unless_it_may_exist(rocketq: Shell, topic: str) -> None:
@@ -147,7 +212,7 @@ def test_deleting_a_topic_asks_for_its_name(rocketq: Shell, topic: str) -> None:
 
 def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> None:
     lines = ["first", "", "tab\there", "snow ☃", "last without a newline"]
-    produced = rocketq("produce", topic, "-k", "same", "--selection", "hash", stdin="\n".join(lines))
+    produced = rocketq("produce", topic, "--ordering-key", "same", stdin="\n".join(lines))
     assert produced.code == 0, produced.err
     assert produced.out == ""
     assert f"sent 5 message(s) to 1 queue(s) of {topic}" in produced.err
@@ -158,7 +223,7 @@ def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> No
 
 def test_a_file_of_many_megabytes_passes_in_order(rocketq: Shell, topic: str) -> None:
     lines = [f"{number:06d} {'x' * 60}" for number in range(50_000)]
-    produced = rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="\n".join(lines) + "\n")
+    produced = rocketq("produce", topic, "--ordering-key", "k", stdin="\n".join(lines) + "\n")
     assert produced.code == 0, produced.err
     assert rocketq("consume", topic).out.splitlines() == lines
 
@@ -179,6 +244,33 @@ def test_json_lines_carry_key_tag_and_properties(rocketq: Shell, topic: str) -> 
     assert rocketq("consume", topic, "-o", "json", "--follow").code == 2
 
 
+def test_json_lines_of_one_ordering_key_share_a_queue_whatever_they_are_found_by(
+    rocketq: Shell, topic: str
+) -> None:
+    rows = [
+        {"body": str(n), "key": f"o-{n}", "ordering_key": None if n == 60 else f"c-{n % 5}"}
+        for n in range(61)
+    ]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    assert rocketq("produce", topic, "--jsonl", stdin=given).code == 0
+    found = rocketq("consume", topic, "-o", "jsonl").lines
+    assert len(found) == 61
+    for customer in range(5):
+        mine = [row for row in found if int(row["body"]) % 5 == customer and row["body"] != "60"]
+        assert len({(row["broker"], row["queue"]) for row in mine}) == 1
+        assert [int(row["body"]) for row in mine] == list(range(customer, 60, 5))
+    assert {row["key"] for row in found} == {f"o-{n}" for n in range(61)}
+
+
+def test_selection_by_hash_is_refused_and_names_the_ordering_key(rocketq: Shell, topic: str) -> None:
+    refused = rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\n")
+    assert refused.code == 2
+    assert "--ordering-key" in refused.err
+    both = rocketq("produce", topic, "--ordering-key", "k", "--selection", "random", stdin="a\n")
+    assert both.code == 2
+    assert "--ordering-key" in both.err
+
+
 @pytest.mark.parametrize("line", ["not json", '"text"', '{"key": "no body"}', '{"body": "b", "colour": 1}'])
 def test_a_bad_json_line_is_named_by_its_number(rocketq: Shell, topic: str, line: str) -> None:
     done = rocketq("produce", topic, "--jsonl", stdin='{"body": "good"}\n' + line + "\n")
@@ -187,13 +279,13 @@ def test_a_bad_json_line_is_named_by_its_number(rocketq: Shell, topic: str, line
 
 
 def test_consuming_stops_at_a_count_and_formats_what_is_asked(rocketq: Shell, topic: str) -> None:
-    rocketq("produce", topic, "-k", "k", "-t", "t", "--selection", "hash", stdin="a\nb\nc\n")
+    rocketq("produce", topic, "-k", "k", "-t", "t", "--ordering-key", "o", stdin="a\nb\nc\n")
     done = rocketq("consume", topic, "-n", "2", "-f", "%O|%k|%g|%s|100%%\\n")
     assert done.out == "0|k|t|a|100%\n1|k|t|b|100%\n"
 
 
 def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic: str) -> None:
-    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    rocketq("produce", topic, "--ordering-key", "k", stdin="a\nb\nc\n")
     group = f"group-of-{topic}"
     assert rocketq("consume", topic, "-g", group, "-n", "2").out == "a\nb\n"
     (row,) = [row for row in rocketq("group", "describe", group, "-o", "json").json if row["max"]]
@@ -265,6 +357,27 @@ def test_the_doctor_names_a_worker_python_that_cannot_work() -> None:
     found = {row["check"]: row for row in json.loads(done.stdout)}
     assert found["PYSPARK_PYTHON"]["status"] == "bad"
     assert done.returncode == 10
+
+
+def test_the_doctor_asks_for_spark_only_where_it_is_wanted(tmp_path: Path) -> None:
+    """Run without what is installed beside rocketq's own code and the command line's packages."""
+    script = (
+        "import importlib.util, sys\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'pyspark' else found(name, *rest)\n"
+        "from rocketq.cli.main import main\n"
+        "main(sys.argv[1:])"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", script, "doctor", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    servers_only = run("-o", "json")
+    assert servers_only.returncode == 0, servers_only.stdout
+    assert {row["status"] for row in json.loads(servers_only.stdout)} <= {"ok", "note"}
+    assert "Spark jobs need PySpark" in run().stderr
+    assert run("--spark").returncode == 10
 
 
 def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:

@@ -63,6 +63,15 @@ class SmallBroker:
         #: Kind of call ("send", "pull") to the answers to give instead, first come first.
         self.script: dict[str, list[Answer | Callable[[Answer], Answer]]] = defaultdict(list)
         self.changed = threading.Condition()
+        #: Asked at each send, before anything is stored: the answer to give instead, or None.
+        self.instead: Callable[[], Answer | None] = lambda: None
+        #: Ends the sends that are held.
+        self.released = threading.Event()
+
+    def stall(self) -> Answer:
+        """Hold a send until the cluster ends, and never answer it."""
+        self.released.wait()
+        return Answer(hang_up=True)
 
     def bodies(self, queue: int = 0) -> list[bytes]:
         return [body for _, batch in self.queues[queue].batches for body in batch.column("body").to_pylist()]
@@ -80,7 +89,12 @@ class SmallBroker:
         parts = asked.path.split("/")
         if parts[2] == "groups":
             return self._group(asked)
+        if parts[2] == "messages":
+            return self._scripted("message", lambda: Answer(body=b"{}"))
         if asked.method == "POST":
+            instead = self.instead()
+            if instead is not None:
+                return instead
             return self._scripted("send", lambda: self._send(asked))
         if parts[-1] == "offsets":
             return self._offsets(asked)
@@ -150,7 +164,11 @@ class SmallCluster:
         self._servers: dict[str, SmallServer] = {}
         self._stack = ExitStack()
         self._version = 1
+        #: Names of brokers that the route leaves out, as after the end of their leases.
+        self.away: set[str] = set()
         self._changed = threading.Condition()
+        self._countdown, self._counted = 0, threading.Event()
+        self._then: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         for broker in self.brokers:
@@ -160,6 +178,7 @@ class SmallCluster:
 
     def __exit__(self, *_: object) -> None:
         for broker in self.brokers:
+            broker.released.set()
             with broker.changed:
                 for log in broker.queues:
                     log.max += 1  # Held calls end, so that the servers can.
@@ -175,8 +194,21 @@ class SmallCluster:
         """The calls of one method that a broker got."""
         return [asked for asked in self._servers[broker].asked if asked.method == method]
 
+    def close_broker(self, name: str) -> None:
+        """End a broker's server: connections to it are refused from then on."""
+        self._servers[name].close()
+
+    def nameserver_answers(self, times: int, then: Callable[[], object]) -> threading.Event:
+        """Call `then` once the NameServer has answered so many questions for the route from now on."""
+        self._countdown, self._then = times, then
+        return self._counted
+
+    def route_questions(self) -> int:
+        """How often the NameServer was asked for the route."""
+        return sum(asked.path.endswith(f"/{TOPIC}") for asked in self._nameserver.asked)
+
     def route_changed(self) -> None:
-        """Tell the NameServer that numbers of queues are others now."""
+        """Tell the NameServer that the queues or brokers are others now."""
         with self._changed:
             self._version += 1
             self._changed.notify_all()
@@ -188,18 +220,27 @@ class SmallCluster:
             return Answer(body=calls.encode(self._view()))
         if not asked.path.endswith(f"/{TOPIC}"):
             return refusal(RouteNotFound(asked.path.rsplit("/", 1)[1]))
+        self._count_down()
         since, wait_ms = asked.query.get("since"), int(asked.query.get("wait_ms", 0))
         with self._changed:
             if since is not None:
                 self._changed.wait_for(lambda: self._version != int(since), wait_ms / 1000)
             return Answer(body=calls.encode(self._route()))
 
+    def _count_down(self) -> None:
+        if self._countdown:
+            self._countdown -= 1
+            if not self._countdown:
+                self._then()
+                self._counted.set()
+
     def _route(self) -> TopicRoute:
+        live = [b for b in self.brokers if b.name not in self.away]
         return TopicRoute(
             TOPIC,
             self._version,
-            tuple(QueueData(b.name, len(b.queues), len(b.queues), 6, b.incarnation) for b in self.brokers),
-            tuple(BrokerData("default", b.name, {0: self._servers[b.name].address}) for b in self.brokers),
+            tuple(QueueData(b.name, len(b.queues), len(b.queues), 6, b.incarnation) for b in live),
+            tuple(BrokerData("default", b.name, {0: self._servers[b.name].address}) for b in live),
             "small",
         )
 

@@ -82,6 +82,9 @@ class SmallServer:
         self.close()
 
     def close(self) -> None:
+        """End the server; closing twice is no error."""
+        if not self._thread.is_alive():
+            return
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -13,6 +13,8 @@ from rocketq.protocol.model import Message, MessageQueue
 
 FREE = Destination("t")
 ORDERED = Destination("t", MessageQueue("t", "a", 0))
+KEYED = Destination("t", MessageQueue("t", "a", 0), is_keyed=True)
+KEYED_ELSEWHERE = Destination("t", MessageQueue("t", "b", 0), is_keyed=True)
 
 
 def waiting(size: int = 10, order: bytes | None = None, body: bytes = b"") -> Waiting:
@@ -75,7 +77,7 @@ def test_an_ordered_lane_has_one_batch_under_way_a_free_lane_any_number() -> Non
     due = lanes.due(0)
     assert [b.destination for b in due] == [ORDERED, FREE, FREE]
     assert lanes.next_due_ms() is None, "what waits behind a batch is woken by its outcome"
-    assert lanes.done(due[0], failed=False) == []
+    assert lanes.done(due[0], ()) == []
     assert [b.destination for b in lanes.due(0)] == [ORDERED]
 
 
@@ -86,7 +88,7 @@ def test_a_failed_ordered_batch_takes_what_waits_behind_it_in_the_same_order_and
         lanes.add(ORDERED, message, 0)
     (batch,) = lanes.due(0)
     assert batch.messages == (first,)
-    assert lanes.done(batch, failed=True) == [same]
+    assert lanes.done(batch, batch.messages) == [same]
     (after,) = lanes.due(0)
     assert after.messages == (other,)
 
@@ -96,9 +98,24 @@ def test_a_failed_batch_to_an_explicit_queue_takes_all_that_wait_for_the_queue()
     for _ in range(3):
         lanes.add(ORDERED, waiting(), 0)
     (batch,) = lanes.due(0)
-    assert len(lanes.done(batch, failed=True)) == 2
+    assert len(lanes.done(batch, batch.messages)) == 2
     assert lanes.is_empty
     assert lanes.buffered_bytes == 0
+
+
+def test_a_key_keeps_its_lane_while_any_of_its_messages_has_no_outcome() -> None:
+    lanes = accumulator(batch_messages=1)
+    lanes.add(KEYED, waiting(order=b"k"), 0)
+    (first,) = lanes.due(0)
+    lanes.add(KEYED_ELSEWHERE, waiting(order=b"k"), 0)
+    assert lanes.due(0) == [], "it would overtake the first"
+    assert lanes.done(first, ()) == []
+    (second,) = lanes.due(0)
+    assert second.destination == KEYED
+    assert lanes.done(second, ()) == []
+    lanes.add(KEYED_ELSEWHERE, waiting(order=b"k"), 0)
+    (third,) = lanes.due(0)
+    assert third.destination == KEYED_ELSEWHERE
 
 
 def test_a_failed_free_batch_takes_nothing_with_it() -> None:
@@ -106,8 +123,8 @@ def test_a_failed_free_batch_takes_nothing_with_it() -> None:
     lanes.add(FREE, waiting(), 0)
     lanes.add(FREE, waiting(), 0)
     first, second = lanes.due(0)
-    assert lanes.done(first, failed=True) == []
-    assert lanes.done(second, failed=False) == []
+    assert lanes.done(first, first.messages) == []
+    assert lanes.done(second, ()) == []
     assert lanes.is_empty
 
 
@@ -123,12 +140,16 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.under_way: list[Batch] = []
         self.number = 0
 
-    @rule(ordered=st.booleans(), size=st.integers(1, 60), order=st.sampled_from([None, b"x", b"y"]))
-    def add(self, ordered: bool, size: int, order: bytes | None) -> None:
+    @rule(
+        destination=st.sampled_from([FREE, ORDERED, KEYED, KEYED_ELSEWHERE]),
+        size=st.integers(1, 60),
+        key=st.sampled_from([b"x", b"y"]),
+    )
+    def add(self, destination: Destination, size: int, key: bytes) -> None:
         self.number += 1
-        message = waiting(size, order, str(self.number).encode())
+        message = waiting(size, key if destination.is_keyed else None, str(self.number).encode())
         self.open[self.number] = message
-        self.lanes.add(ORDERED if ordered else FREE, message, self.now_ms)
+        self.lanes.add(destination, message, self.now_ms)
 
     @rule(ms=st.integers(0, 4))
     def pass_time(self, ms: int) -> None:
@@ -142,15 +163,18 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.under_way.append(batch)
 
     @precondition(lambda self: self.under_way)
-    @rule(data=st.data(), failed=st.booleans())
-    def settle(self, data: st.DataObject, failed: bool) -> None:
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
         batch = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        failed = data.draw(st.lists(st.sampled_from(batch.messages), unique_by=id))
         doomed = self.lanes.done(batch, failed)
         for message in (*batch.messages, *doomed):
             del self.open[int(message.message.body)]
-        if not failed:
-            done = self.sent.setdefault(batch.destination, [])
-            done += [(w.order, int(w.message.body)) for w in batch.messages]
+        done = self.sent.setdefault(batch.destination, [])
+        done += [(w.order, int(w.message.body)) for w in batch.messages if w not in failed]
+        if batch.destination.is_keyed:
+            of_failed = {w.order for w in failed}
+            assert not any(w.order in of_failed for w in self.open.values())
 
     @invariant()
     def the_buffer_counts_exactly_what_has_no_outcome(self) -> None:
@@ -162,6 +186,15 @@ class AccumulatorMachine(RuleBasedStateMachine):
         numbers = [number for _, number in self.sent.get(ORDERED, [])]
         assert numbers == sorted(numbers)
         assert sum(b.destination == ORDERED for b in self.under_way) <= 1
+
+    @invariant()
+    def a_key_is_sent_in_the_order_of_submission_whatever_its_queue(self) -> None:
+        for key in (b"x", b"y"):
+            assert sum(any(w.order == key for w in batch.messages) for batch in self.under_way) <= 1
+        for destination in (KEYED, KEYED_ELSEWHERE):
+            for key in (b"x", b"y"):
+                numbers = [number for order, number in self.sent.get(destination, []) if order == key]
+                assert numbers == sorted(numbers)
 
 
 AccumulatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rocketq.batches import batches_of, stamped
 from rocketq.errors import InvalidBatch
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
 from rocketq.protocol.model import Message
-from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
+from rocketq.protocol.schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
 
 
 def test_a_dataframe_becomes_messages_whatever_its_index_is() -> None:
@@ -31,6 +33,33 @@ def test_a_dataframe_becomes_messages_whatever_its_index_is() -> None:
     assert first["properties"] == [("p", "q")]
     assert first["born_at"].isoformat() == "2026-01-01T00:00:00+00:00"
     assert second == {"key": None, "tag": None, "body": b"b", "properties": None, "born_at": None}
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.none() | st.dictionaries(st.text(max_size=3), st.none() | st.text(max_size=3), max_size=4),
+        max_size=20,
+    ),
+    begin=st.integers(0, 20),
+    count=st.integers(0, 20),
+)
+def test_a_property_without_a_value_is_one_the_message_does_not_have(
+    rows: list[dict[str, str | None] | None], begin: int, count: int
+) -> None:
+    column = pa.array([None if row is None else list(row.items()) for row in rows], PROPERTIES_TYPE)
+    table = pa.table({"body": [b""] * len(rows), "properties": column}).slice(begin, count)
+    found = [row for batch in batches_of(table) for row in batch.column("properties").to_pylist()]
+    assert found == [
+        None if row is None else [(name, value) for name, value in row.items() if value is not None]
+        for row in rows[begin : begin + count]
+    ]
+
+
+def test_a_message_with_a_property_without_a_value_lacks_the_property() -> None:
+    properties = {"region": "eu", "trace": None}
+    (batch,) = batches_of([Message(b"x", properties=properties)])  # type: ignore[arg-type]
+    assert batch.column("properties").to_pylist() == [[("region", "eu")]]
 
 
 def test_a_dataframe_with_an_unknown_column_is_refused_by_its_name() -> None:

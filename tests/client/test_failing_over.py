@@ -83,7 +83,7 @@ def test_an_ordered_send_never_moves_to_another_queue(own_cluster: LocalCluster,
             assert producer.send(topic, b"z", queue=lost).queue == lost
 
 
-def test_a_frozen_broker_costs_one_send_half_its_time_and_then_it_is_avoided(
+def test_a_frozen_broker_costs_one_send_a_share_of_its_time_and_then_it_is_avoided(
     own_cluster: LocalCluster, topic: str
 ) -> None:
     with Client(own_cluster.nameservers) as mq:

@@ -45,6 +45,31 @@ def test_a_failed_broker_counts_as_ten_seconds_slow_and_is_unreachable_until_it_
     assert fault.is_available("a", 11_000)
 
 
+def test_a_quick_answer_does_not_shorten_the_time_of_avoidance() -> None:
+    fault = FaultTolerance()
+    fault.record("a", 20_000, now_ms=0)
+    fault.record("a", 3, now_ms=1_000)
+    fault.record("a", 600, now_ms=2_000)
+    assert not fault.is_available("a", 29_999)
+    assert fault.is_available("a", 30_000)
+
+
+def test_a_later_slow_answer_extends_the_time_of_avoidance() -> None:
+    fault = FaultTolerance()
+    fault.record("a", 600, now_ms=0)
+    fault.record("a", 3_000, now_ms=1_000)
+    assert not fault.is_available("a", 6_999)
+    assert fault.is_available("a", 7_000)
+
+
+def test_a_failed_broker_that_answers_is_reachable_and_still_avoided() -> None:
+    fault = FaultTolerance()
+    fault.record("a", 0, now_ms=0, isolation=True)
+    fault.record("a", 3, now_ms=1_000)
+    assert fault.is_reachable("a")
+    assert not fault.is_available("a", 9_999)
+
+
 def test_the_available_are_preferred_then_the_reachable_then_all() -> None:
     fault = FaultTolerance()
     fault.record("slow", 20_000, now_ms=0)

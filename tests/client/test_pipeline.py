@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import pytest
 
@@ -18,6 +19,7 @@ from rocketq.protocol.model import Message, MessageQueue, SendResult, SendStatus
 FREE = Destination("t")
 QUEUE = MessageQueue("t", "a", 0)
 ORDERED = Destination("t", QUEUE)
+Parts: TypeAlias = Iterator[tuple[Iterable[int], SendResult]]
 
 
 class Sink:
@@ -32,7 +34,7 @@ class Sink:
         self._lock = threading.Lock()
         self._offset = 0
 
-    def __call__(self, destination: Destination, messages: Sequence[Waiting]) -> SendResult:
+    def __call__(self, destination: Destination, messages: Sequence[Waiting]) -> Parts:
         self.entered.release()
         assert self.gate.wait(60)
         with self._lock:
@@ -41,7 +43,7 @@ class Sink:
             offset = self._offset
             self._offset += len(messages)
             self.batches.append([w.message.body for w in messages])
-        return SendResult(SendStatus.SEND_OK, QUEUE, offset, len(messages))
+        yield range(len(messages)), SendResult(SendStatus.SEND_OK, QUEUE, offset, len(messages))
 
 
 @contextmanager
@@ -146,6 +148,29 @@ def test_a_failure_reaches_its_futures_and_those_it_would_let_overtake() -> None
         sink.error = None
         assert pipeline.submit(ORDERED, Message(b"3"), b"k").result(60).count == 1
         assert sink.batches == [[b"3"]]
+
+
+def test_when_a_part_of_a_batch_fails_only_its_messages_and_those_behind_them_fail() -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def send(_: Destination, messages: Sequence[Waiting]) -> Parts:
+        begun.set()
+        assert gate.wait(60)
+        yield [1], SendResult(SendStatus.SEND_OK, QUEUE, 7, 1)
+        if len(messages) > 1:
+            raise SendFailed("t", ["a: no"], 1)
+        yield [0], SendResult(SendStatus.SEND_OK, QUEUE, 8, 1)
+
+    pipeline = Pipeline(send, ProducerConfig(linger_ms=60_000, batch_messages=2), SystemClock())
+    keyed = Destination("t", QUEUE, is_keyed=True)
+    lost, kept = (pipeline.submit(keyed, Message(key), key) for key in (b"lost", b"kept"))
+    assert begun.wait(60)
+    behind = pipeline.submit(keyed, Message(b"x"), b"lost")
+    gate.set()
+    assert kept.result(60).offset == 7
+    assert isinstance(lost.exception(60), SendFailed)
+    assert isinstance(behind.exception(60), SendFailed)
+    pipeline.close()
 
 
 def test_a_defect_in_sending_settles_the_futures_as_well() -> None:

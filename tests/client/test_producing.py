@@ -7,6 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -18,10 +19,12 @@ from rocketq import (
     Closed,
     InvalidBatch,
     InvalidConfiguration,
+    InvalidMessage,
     InvalidName,
     Message,
     MessageQueue,
     QueueNotFound,
+    ReservedName,
     RouteNotFound,
     SendResult,
     SendStatus,
@@ -73,8 +76,10 @@ def test_text_is_sent_as_utf8_and_an_empty_body_is_a_message(mq: Client, topic: 
     with mq.producer() as producer:
         producer.send(topic, "grüße", key="ключ")
         producer.send(topic, b"")
-    table = read_all(mq, topic, 2)
-    assert sorted(table["body"].to_pylist()) == [b"", "grüße".encode()]
+        producer.submit(topic, "").result()
+        producer.send_batch(topic, [Message(b"", tag="marker")])
+    table = read_all(mq, topic, 4)
+    assert sorted(table["body"].to_pylist()) == [b"", b"", b"", "grüße".encode()]
     assert "ключ".encode() in table["key"].to_pylist()
 
 
@@ -110,7 +115,7 @@ def test_send_and_send_batch_and_submit_agree_on_the_queue_of_a_key(mq: Client, 
         one_by_one = {key: producer.send(topic, b"", key=key, ordering_key=key).queue for key in keys}
         submitted = {key: producer.submit(topic, b"", key=key, ordering_key=key) for key in keys}
         producer.flush()
-        producer.send_batch(topic, [Message(b"", key) for key in keys], selection="hash")
+        producer.send_batch(topic, [Message(b"", key) for key in keys], ordering_key="key")
     table = read_all(mq, topic, 3 * len(keys))
     assert {key: future.result().queue for key, future in submitted.items()} == one_by_one
     found = zip(table["key"], table["broker"], table["queue"], strict=True)
@@ -121,12 +126,16 @@ def test_send_and_send_batch_and_submit_agree_on_the_queue_of_a_key(mq: Client, 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(st.none() | st.binary(max_size=8), min_size=1, max_size=400),
-    selection=st.sampled_from(["round_robin", "hash", "random"]),
+    placing=st.sampled_from([{"selection": "round_robin"}, {"ordering_key": "key"}, {"selection": "random"}]),
     compression=st.sampled_from([None, "lz4", "zstd"]),
     slice_bytes=st.integers(100, 5_000),
 )
 def test_the_results_of_a_batch_cover_each_message_exactly_once(
-    mq: Client, keys: list[bytes | None], selection: str, compression: str | None, slice_bytes: int
+    mq: Client,
+    keys: list[bytes | None],
+    placing: dict[str, str],
+    compression: str | None,
+    slice_bytes: int,
 ) -> None:
     topic = f"batch-cover-{next(_fresh)}"
     mq.create_topic(topic, queues=3)
@@ -135,8 +144,8 @@ def test_the_results_of_a_batch_cover_each_message_exactly_once(
         results = producer.send_batch(
             topic,
             [Message(body, key) for body, key in zip(bodies, keys, strict=True)],
-            selection=selection,  # type: ignore[arg-type]
             compression=compression,  # type: ignore[arg-type]
+            **placing,  # type: ignore[arg-type]
         )
     assert sum(result.count for result in results) == len(keys)
     table = read_all(mq, topic, len(keys))
@@ -155,8 +164,77 @@ def test_the_results_of_a_batch_cover_each_message_exactly_once(
     by_queue: dict[tuple[str, int], list[int]] = defaultdict(list)
     for broker, queue, body in zip(table["broker"], table["queue"], table["body"], strict=True):
         by_queue[broker.as_py(), queue.as_py()].append(int(body.as_py()))
-    if selection != "round_robin":
+    if placing != {"selection": "round_robin"}:
         assert all(numbers == sorted(numbers) for numbers in by_queue.values())
+
+
+KEYS = [b"%d" % (n % 7) for n in range(50)]
+TABLE = pa.table({"body": [b"%d" % n for n in range(50)], "key": ["found"] * 50, "customer": KEYS})
+BODIES = TABLE.select(["body", "key"])
+
+
+@pytest.mark.parametrize(
+    ("data", "ordering_key"),
+    [
+        (TABLE, "customer"),
+        (TABLE.combine_chunks().to_batches()[0], "customer"),
+        (TABLE.to_pandas(), "customer"),
+        (TABLE.to_reader(), "customer"),
+        (BODIES, pa.array(KEYS)),
+        (BODIES, pa.chunked_array([KEYS[:20], KEYS[20:]])),
+        (BODIES, [key.decode() for key in KEYS]),
+        (BODIES, [KEYS[0].decode(), *KEYS[1:]]),
+        (BODIES, np.array([key.decode() for key in KEYS], dtype=object)),
+        (BODIES, pa.array([key.decode() for key in KEYS]).dictionary_encode()),
+        ([Message(b"%d" % n, key) for n, key in enumerate(KEYS)], "key"),
+        ([Message(b"%d" % n, b"found") for n in range(50)], KEYS),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_batch_is_ordered_by_a_column_or_by_an_array_of_keys(
+    mq: Client, topic: str, data: object, ordering_key: object
+) -> None:
+    mq.create_topic(topic, queues=4)
+    with mq.producer() as producer:
+        producer.send_batch(topic, data, ordering_key=ordering_key)  # type: ignore[arg-type]
+    queues = mq.route(topic).write_queues()
+    table = read_all(mq, topic, 50)
+    assert "customer" not in table.column_names
+    for body, broker, queue in zip(table["body"], table["broker"], table["queue"], strict=True):
+        wanted = queues[hash_value(KEYS[int(body.as_py())]) % len(queues)]
+        assert (broker.as_py(), queue.as_py()) == (wanted.broker, wanted.queue)
+
+
+def test_messages_without_an_ordering_key_in_an_ordered_batch_are_shared_out(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=2)
+    with mq.producer() as producer:
+        results = producer.send_batch(topic, [Message(b"x")] * 100, ordering_key=[None] * 100)
+    assert {result.queue for result in results} == set(mq.route(topic).write_queues())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"selection": "hash"}, 'ordering_key="key" orders by the column key'),
+        ({"selection": "hash", "ordering_key": "key"}, "contradicts ordering_key"),
+        ({"selection": "random", "ordering_key": "key"}, "contradicts ordering_key"),
+        ({"queue": 0, "ordering_key": "key"}, "contradicts ordering_key"),
+        ({"queue": 0, "selection": "random"}, "contradicts selection"),
+        ({"ordering_key": "costumer"}, "no such column.*Its columns are body, key, customer"),
+        ({"ordering_key": [b"one"]}, "it has 1 keys for 50 messages"),
+        ({"ordering_key": b"one"}, "the name of a column, or one key for each message"),
+        ({"ordering_key": list(range(50))}, "bytes, text or None"),
+    ],
+)
+def test_what_orders_a_batch_must_be_clear(
+    mq: Client, topic: str, arguments: dict[str, object], why: str
+) -> None:
+    mq.create_topic(topic, queues=1)
+    data = TABLE if arguments.get("ordering_key") == "costumer" else BODIES
+    with mq.producer() as producer, pytest.raises(InvalidConfiguration, match=why):
+        producer.send_batch(topic, data, **arguments)  # type: ignore[arg-type]
+    extents = [queue.max for broker in mq.describe_topic(topic).values() for queue in broker.queues]
+    assert extents == [0, 0], "nothing was sent"
 
 
 def test_a_large_batch_reaches_every_queue_in_several_requests(mq: Client, topic: str) -> None:
@@ -260,6 +338,41 @@ def test_what_a_broker_refuses_for_its_content_is_raised_at_once(mq: Client, top
             producer.send(topic, b"x", properties={"n": 1})  # type: ignore[dict-item]
         with pytest.raises(InvalidName):
             producer.send("not a name", b"x")
+
+
+def test_what_no_message_may_have_is_refused_before_anything_is_sent(mq: Client, topic: str) -> None:
+    """Not even the topic is made; and `submit` raises itself, so the message takes no others along."""
+    bad = [Message(b"x")] * 3 + [Message(b"x", properties={"a": "b", "TIMER_DELAY_SEC": "5"})]
+    with mq.producer() as producer:
+        for call in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(InvalidMessage, match="the property 'DELAY' asks for a delayed delivery"):
+                call(topic, b"x", properties={"DELAY": "3"})
+            with pytest.raises(InvalidMessage, match=r"the tag 'A\|B' has a '\|'"):
+                call(topic, b"x", tag="A|B")
+        for data in (bad, from_messages(bad), pa.Table.from_batches([from_messages([each]) for each in bad])):
+            with pytest.raises(InvalidMessage, match="'TIMER_DELAY_SEC' in row 3"):
+                producer.send_batch(topic, data)
+        with pytest.raises(InvalidMessage, match="the tag 'A B' in row 1 has white space"):
+            producer.send_batch(topic, pd.DataFrame({"body": ["a", "b"], "tag": [None, "A B"]}))
+    with pytest.raises(RouteNotFound):
+        mq.route(topic)
+
+
+@pytest.mark.parametrize("name", ["%RETRY%billing", "%DLQ%billing", "TBW102", "rmq_sys_x"])
+def test_a_reserved_topic_is_neither_made_nor_sent_to(mq: Client, name: str) -> None:
+    with pytest.raises(ReservedName):
+        mq.create_topic(name)
+    with mq.producer() as producer:
+        for send in (producer.send, producer.submit):
+            with pytest.raises(ReservedName):
+                send(name, b"x")
+        with pytest.raises(ReservedName):
+            producer.send_batch(name, [Message(b"x")])
+
+
+def test_a_reserved_group_is_refused(mq: Client, topic: str) -> None:
+    with pytest.raises(ReservedName, match="CID_RMQ_SYS_TRANS"):
+        mq.consumer(topic, group="CID_RMQ_SYS_TRANS")
 
 
 def test_no_messages_are_no_results(mq: Client, topic: str) -> None:

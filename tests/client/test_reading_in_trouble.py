@@ -47,6 +47,9 @@ def mq(small: SmallCluster) -> Iterator[Client]:
         yield client
 
 
+PLACE = (QUEUE.broker, QUEUE.topic, QUEUE.queue)
+
+
 def put(broker: SmallBroker, first: int, after: int) -> None:
     broker.put(0, from_messages([Message(b"%d" % n) for n in range(first, after)]))
 
@@ -75,7 +78,9 @@ def test_a_frame_damaged_in_the_log_comes_out_after_the_messages_before_it_until
         for _ in range(2):
             with pytest.raises(CorruptFrame) as caught:
                 consumer.poll(timeout_ms=WAIT_MS)
-        assert caught.value.facts["queue"] == str(QUEUE)
+        facts = caught.value.facts
+        assert (facts["broker"], facts["topic"], facts["queue"], facts["first_offset"]) == (*PLACE, 5)
+        assert "damaged on the way" in caught.value.message
         assert consumer.positions() == {QUEUE: 5}
         consumer.seek(QUEUE, 8)
         assert offsets(consumer.poll(timeout_ms=WAIT_MS)) == [8, 9]

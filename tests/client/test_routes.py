@@ -249,6 +249,25 @@ def test_while_one_thread_renews_a_route_others_go_on_with_the_old_one(setting: 
     renewing.join()
 
 
+def test_nobody_is_given_a_stale_route_while_it_is_renewed(setting: Setting) -> None:
+    setting.put("t", "broker-a")
+    setting.cache.route("t")
+    setting.put("t", "broker-b", version=2)
+    fake = setting.fakes[setting.index_of(setting.cache.nameservers[0])]
+    setting.cache.invalidate("t")
+    given: list[TopicRoute] = []
+    with fake._changed:
+        # The renewal is stuck in the server for as long as this lock is held.
+        asking = [threading.Thread(target=lambda: given.append(setting.cache.route("t"))) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        asking[1].join(0.05)
+        assert given == []
+    for thread in asking:
+        thread.join()
+    assert [route.queues[0].broker for route in given] == ["broker-b"] * 2
+
+
 def test_an_illegal_topic_name_never_reaches_a_server(setting: Setting) -> None:
     with pytest.raises(InvalidName):
         setting.cache.route("no spaces")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.fault import FaultTolerance
-from rocketq.protocol.hashing import hash_value
+from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.model import Message, MessageQueue
 from rocketq.protocol.schema import from_messages
 from rocketq.selector import (
@@ -46,7 +46,13 @@ selectors = st.sampled_from(["round_robin", "hash", "random", "explicit"])
 
 
 def selector_of(name: str) -> QueueSelector:
-    return Explicit(QUEUES[2]) if name == "explicit" else named(name)
+    fixed: dict[str, QueueSelector] = {"explicit": Explicit(QUEUES[2]), "hash": ByHash()}
+    return fixed.get(name) or named(name)
+
+
+def by_key(batch: pa.RecordBatch, slice_bytes: int = 1 << 20) -> Selection:
+    """What a partition by the column `key` depends on."""
+    return Selection(hashes=hash_column(batch.column("key")), slice_bytes=slice_bytes)
 
 
 @settings(deadline=None)
@@ -60,13 +66,17 @@ def test_a_partition_holds_each_message_once_and_in_order_within_its_queue(
     name: str, keys: list[bytes | None], count: int, slice_bytes: int
 ) -> None:
     queues = QUEUES[:count]
-    parts = selector_of(name).partition(queues, batch_of(keys), Selection(slice_bytes=slice_bytes))
+    batch = batch_of(keys)
+    parts = selector_of(name).partition(queues, batch, by_key(batch, slice_bytes))
     by_queue: dict[MessageQueue, list[int]] = {}
     for part in parts:
         assert part.queue in queues
         rows = rows_of(part.batch)
         assert rows, "no slice is empty"
         assert rows[0] == part.first_row
+        assert rows == part.row_numbers().tolist()
+        if part.hashes is not None:
+            assert part.hashes.tolist() == hash_column(part.batch.column("key")).tolist()
         by_queue.setdefault(part.queue, []).extend(rows)
     assert sorted(row for rows in by_queue.values() for row in rows) == list(range(len(keys)))
     assert all(rows == sorted(rows) for rows in by_queue.values())
@@ -84,7 +94,7 @@ def test_the_hash_of_a_key_chooses_the_same_queue_for_one_message_and_for_many(
     batch = batch_of(list(keys))
     placed = {
         row: part.queue
-        for part in selector.partition(queues, batch, Selection())
+        for part in selector.partition(queues, batch, by_key(batch))
         for row in rows_of(part.batch)
     }
     for row, key in enumerate(keys):
@@ -93,7 +103,8 @@ def test_the_hash_of_a_key_chooses_the_same_queue_for_one_message_and_for_many(
 
 def test_many_messages_keep_their_order_within_a_queue() -> None:
     keys = [b"%d" % (row * 7919 % 13) for row in range(20_000)]
-    parts = ByHash().partition(QUEUES, batch_of(list(keys)), Selection())
+    batch = batch_of(list(keys))
+    parts = ByHash().partition(QUEUES, batch, by_key(batch))
     by_queue: dict[MessageQueue, list[int]] = {}
     for part in parts:
         by_queue.setdefault(part.queue, []).extend(rows_of(part.batch))
@@ -101,7 +112,8 @@ def test_many_messages_keep_their_order_within_a_queue() -> None:
 
 
 def test_messages_without_a_key_are_shared_out_under_hash_selection() -> None:
-    parts = ByHash().partition(QUEUES, batch_of([None] * 600), Selection())
+    batch = batch_of([None] * 600)
+    parts = ByHash().partition(QUEUES, batch, by_key(batch))
     assert [part.batch.num_rows for part in parts] == [100] * 6
 
 
@@ -155,13 +167,20 @@ def test_random_selection_reaches_every_queue_and_avoids_the_failed_broker() -> 
 
 
 def test_an_explicit_queue_that_the_route_lacks_is_refused_with_the_count_it_has() -> None:
-    with pytest.raises(QueueNotFound, match="no queue 9: it has 3"):
+    with pytest.raises(QueueNotFound, match=r"queue 9 on broker 'a'\. It has: a 0 to 2, b 0 to 2"):
         Explicit(MessageQueue("t", "a", 9)).select(QUEUES, Selection())
 
 
 def test_an_unknown_selection_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="sticky"):
         named("sticky")
+
+
+def test_selection_by_hash_without_ordering_keys_is_refused_and_says_how() -> None:
+    with pytest.raises(InvalidConfiguration, match='ordering_key="key"'):
+        named("hash")
+    with pytest.raises(InvalidConfiguration, match='ordering_key="key"'):
+        ByHash().partition(QUEUES, batch_of([b"k"]), Selection())
 
 
 @settings(deadline=None)

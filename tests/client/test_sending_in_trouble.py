@@ -25,9 +25,9 @@ from rocketq import (
     SystemBusy,
     TopicNotFound,
 )
+from rocketq.parcels import parcels
 from rocketq.protocol.schema import from_messages
 from rocketq.selector import QueueSlice
-from rocketq.sharing import parcels
 
 from .small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from .small_server import Answer
@@ -169,10 +169,10 @@ def test_part_of_a_batch_that_was_stored_is_told_with_the_failure(small: SmallCl
     keys = [Message(b"%d" % n, b"%d" % n) for n in range(50)]
     with mq.producer() as producer:
         with pytest.raises(InvalidBatch):
-            producer.send_batch(TOPIC, keys, selection="hash")
+            producer.send_batch(TOPIC, keys, ordering_key="key")
         small.brokers[1].script["send"] = [lambda _: Answer(hang_up=True)]
         with pytest.raises(SendFailed) as caught:
-            producer.send_batch(TOPIC, keys, selection="hash")
+            producer.send_batch(TOPIC, keys, ordering_key="key")
     (stored,) = caught.value.facts["stored"]
     assert stored[0] == "broker-a"
     assert f"{stored[3]} messages of this call were stored" in caught.value.hint
@@ -192,7 +192,7 @@ def test_a_batch_for_two_brokers_moves_whole_to_the_one_that_takes_it(
 def test_one_request_carries_all_slices_of_a_broker(small: SmallCluster, mq: Client) -> None:
     keys = [Message(b"x", b"%d" % n) for n in range(100)]
     with mq.producer() as producer:
-        results = producer.send_batch(TOPIC, keys, selection="hash")
+        results = producer.send_batch(TOPIC, keys, ordering_key="key")
     assert [len(broker.sends) for broker in small.brokers] == [1, 1]
     assert sum(result.count for result in results) == 100
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from rocketq.client import Client
+from rocketq.coordinators import Coordinators
 from rocketq.local import LocalCluster
 from rocketq.producer import Producer
 from rocketq.protocol.model import MessageQueue
-from rocketq.protocol.sinks import CommitOutcome
+from rocketq.protocol.sinks import CommitOutcome, OnDecided
 from rocketq.routes import RouteCache
+from rocketq.sink_api import SinkApi
 from rocketq.sink_errors import (
+    BatchAlreadyDecided,
+    BatchDiffers,
     CommitUnanswered,
     CoordinatorUnreachable,
     SinkFenced,
@@ -22,9 +27,9 @@ from rocketq.sink_errors import (
     SinkQueryChanged,
 )
 from rocketq.sinks import Sink
-from rocketq.staging import StagedSlice, participants
+from rocketq.staging import StagedSlice, participants, rows_by_topic
 from rocketq.topics import TopicAdmin
-from rocketq.transport import Transport
+from rocketq.transport import Response, Transport
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,25 @@ def test_a_batch_is_seen_when_it_is_committed_and_once(
     assert client.sink(sink.name).begin("run-2") == 0
 
 
+def test_a_number_that_was_decided_is_taken_for_a_repetition_by_its_rows_only(
+    client: Client, producer: Producer, sink: Sink
+) -> None:
+    sink.begin("run-1")
+    for batch in (4, 5):
+        staged = on_both(producer, sink, client, batch, "run-1")
+        sink.commit(batch, "run-1", participants(staged), rows=rows_by_topic(staged))
+    assert rows_by_topic(staged) == {sink.name: 2}
+    sink.begin("run-2")
+    assert sink.commit(5, "run-2", (), rows={sink.name: 2}).outcome is CommitOutcome.ALREADY_COMMITTED
+    with pytest.raises(BatchDiffers, match="decided with 2 rows and comes again with 3"):
+        sink.commit(5, "run-2", (), rows={sink.name: 3})
+    with pytest.raises(BatchAlreadyDecided, match="up to 5"):
+        sink.commit(4, "run-2", (), rows={sink.name: 2})
+    skipped = sink.commit(4, "run-2", (), rows={sink.name: 2}, on_decided=OnDecided.SKIP)
+    assert (skipped.outcome, skipped.decided) == (CommitOutcome.SKIPPED, 5)
+    assert len(bodies(client, sink.name)) == 4
+
+
 def test_a_run_that_was_followed_by_another_commits_nothing(
     client: Client, producer: Producer, sink: Sink
 ) -> None:
@@ -136,9 +160,37 @@ def test_queue_selection_is_that_of_a_send(client: Client, producer: Producer, s
     sink.begin("run-1")
     keys = [f"k{n % 7}" for n in range(700)]
     rows = pa.table({"body": pa.array(keys, pa.binary()), "key": pa.array(keys, pa.binary())})
-    sent = producer.send_batch(sink.name, rows, selection="hash")
-    staged = producer.stage_batch(sink.stage(0, "run-1"), sink.name, rows, selection="hash")
+    sent = producer.send_batch(sink.name, rows, ordering_key="key")
+    staged = producer.stage_batch(sink.stage(0, "run-1"), sink.name, rows, ordering_key="key")
     assert [(s.queue, s.count) for s in staged] == [(s.queue, s.count) for s in sent]
+
+
+class Dying(Transport):
+    """A writer's calls, until it dies behind its first registration."""
+
+    def call(self, method: str, *where: Any, **what: Any) -> Response:
+        answer = super().call(method, *where, **what)
+        if method == "PUT":
+            raise KeyboardInterrupt
+        return answer
+
+
+def test_others_learn_who_coordinates_a_sink_before_the_coordinator_does(
+    client: Client, cluster: LocalCluster, topic: str
+) -> None:
+    with Dying() as transport, pytest.raises(KeyboardInterrupt):
+        Coordinators(transport, RouteCache(cluster.nameservers, transport)).find(topic, elect=True)
+    with Transport() as transport:
+        found = Coordinators(transport, RouteCache(cluster.nameservers, transport))
+        [told] = [each for each in found.brokers() if knows(each, topic)]
+        chosen = told.sink(topic).coordinator
+        assert chosen != told.broker
+        assert found.find(topic).broker == chosen
+        assert all(knows(each, topic) for each in found.brokers())
+
+
+def knows(broker: SinkApi, sink: str) -> bool:
+    return any(each.sink == sink for each in broker.sinks().sinks)
 
 
 # --- when brokers are away -------------------------------------------------------------

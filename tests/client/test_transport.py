@@ -108,6 +108,42 @@ def test_an_answer_that_never_comes_ends_with_the_deadline_and_may_have_been_sen
     assert caught.value.sent
 
 
+def test_a_body_that_is_never_read_may_have_been_sent(transport: Transport) -> None:
+    # The system takes the first part of the body; the rest waits until time is over.
+    with raw_server(lambda _: None) as address, pytest.raises(TransportFailure) as caught:
+        transport.call("POST", address, "/", body=bytes(64 << 20), timeout_ms=300)
+    assert caught.value.sent
+    assert "no answer within 300 ms" in caught.value.why
+
+
+def test_a_host_that_accepts_no_connection_ends_at_the_connect_timeout_and_got_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        waiting = []
+        # The system completes connections up to the backlog; then it answers no more of them.
+        with suppress(TimeoutError):
+            while len(waiting) < 1_000:
+                waiting.append(socket.create_connection(address, timeout=0.2))
+        config = TransportConfig(connect_timeout_ms=200, timeout_ms=600_000)
+        with Transport(config) as transport, pytest.raises(TransportFailure) as caught:
+            transport.call("POST", f"http://127.0.0.1:{address[1]}", "/", body=b"x")
+        for connection in waiting:
+            connection.close()
+    assert not caught.value.sent
+    assert caught.value.why == "the connection was not accepted in time"
+
+
+def test_a_secure_connection_that_never_comes_about_sends_nothing(transport: Transport) -> None:
+    # The handshake never completes: nothing of the request can have arrived.
+    def hang_up(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.close()
+
+    with raw_server(hang_up) as address, pytest.raises(TransportFailure) as caught:
+        transport.call("POST", address.replace("http:", "https:"), "/", body=b"x")
+    assert not caught.value.sent
+
+
 def test_a_dripping_answer_cannot_stretch_the_deadline(transport: Transport) -> None:
     stop = threading.Event()
 

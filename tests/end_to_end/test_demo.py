@@ -29,7 +29,7 @@ def proof_of(
 ) -> Proof:
     with Client(cluster.nameservers) as client, client.producer() as producer:
         client.create_topic(topic, queues=2)
-        producer.send_batch(topic, sent, selection="hash")
+        producer.send_batch(topic, sent, ordering_key="key")
     return prove(spark, cluster.nameservers, COUNT, data.sums(flights), topic)
 
 

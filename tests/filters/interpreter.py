@@ -22,6 +22,7 @@ from rocketq.protocol.filters.nodes import (
     Operand,
     Or,
     Property,
+    Text,
 )
 
 Message = dict[str, Any]
@@ -123,7 +124,7 @@ def evaluate(message: Message, condition: Condition) -> bool | None:
             text = text_of(message, subject.name)
             return None if text is None else negate(text in values, negated)
         case Match(kind, subject, wanted, negated):
-            text = text_of(message, subject.name)
+            text = subject.value if isinstance(subject, Text) else text_of(message, subject.name)
             if text is None:
                 return None
             found = {

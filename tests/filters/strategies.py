@@ -112,7 +112,14 @@ PREDICATES: st.SearchStrategy[Condition] = st.one_of(
     betweens(),
     st.builds(In, PROPERTIES, st.lists(TEXTS, min_size=1, max_size=4).map(tuple), st.booleans()),
     st.builds(IsNull, PROPERTIES, st.booleans()),
-    st.builds(Match, st.sampled_from(MatchKind), PROPERTIES, TEXTS.filter(bool), st.booleans()),
+    st.builds(
+        Match,
+        st.sampled_from(MatchKind),
+        PROPERTIES | st.builds(Text, TEXTS),
+        # Most texts are found in no other one.
+        TEXTS.filter(bool) | st.sampled_from(["1", "x", "e", "y"]),
+        st.booleans(),
+    ),
     st.builds(Boolean, st.booleans()),
 )
 

@@ -20,9 +20,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rocketq import errors
+from rocketq import errors, message_errors
 from rocketq.clock import ManualClock
-from rocketq.protocol.calls import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.calls import (
+    AlterTopicRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffset,
+)
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
@@ -77,6 +82,10 @@ FRAMES: Final[dict[str, dict[str, Any]]] = {
         "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 2, "queue_offset": 5, "count": 3,
         "log_offset": 256, "stored_at_us": 8, "durable_end": 64, "has_keys": True, "published": True,
     },
+    "messages-unfinished": {
+        "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 0, "queue_offset": 6, "count": 3,
+        "log_offset": 512, "stored_at_us": 10, "durable_end": 64, "has_keys": True, "unfinished": True,
+    },
     "filtered": {
         "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
         "log_offset": 0, "stored_at_us": 9, "durable_end": 0,
@@ -100,9 +109,16 @@ ERRORS: Final = (
     errors.TooLarge("the decompressed batch", 70_000_000, 67_108_864),
     errors.StoreFull("broker-a", 96),
     errors.CorruptFrame(128, "the magic number is 0x00000000, not 0x01465152"),
+    message_errors.InvalidMessage(
+        "property", "DELAY", "asks for a delayed delivery", hint="Leave it out.", row=7
+    ),
+    message_errors.InvalidMessage("tag", "A B", "has white space"),
+    message_errors.ReservedName("topic", "%RETRY%billing"),
 )
 
 UNITS_AT: Final = (4_096, 600)
+#: Rows by topic of the batch that the golden log of sinks has decided.
+ROWS: Final = {"orders": len(MESSAGES) + 1}
 TAGS: Final = ("paid", None, "größer", "")
 
 
@@ -138,8 +154,18 @@ def fill(store: MessageStore) -> None:
     answer(partial(store.commit_offsets, "billing", progress))
 
 
+def fill_records(store: MessageStore) -> None:
+    """What the golden log of records tells: a topic whose record grew and shrank, and one without."""
+    brokers = (store.broker, "broker-b")
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(1, 1, brokers=brokers)))
+    more = CreateTopicRequest(1, 1, if_absent=True, brokers=(store.broker, "broker-c"))
+    answer(partial(store.create_topic, "orders", more))
+    answer(partial(store.alter_topic, "orders", AlterTopicRequest(remove_brokers=("broker-b",))))
+    answer(partial(store.create_topic, "plain", CreateTopicRequest(1, 1)))
+
+
 def fill_sinks(store: MessageStore) -> None:
-    """What the golden log of sinks tells: one batch is decided, a next one staged, others are over."""
+    """What the golden logs of sinks tell: one batch is decided, a next one staged, others are over."""
     sinks = store.sinks
     answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
     for name in ("etl", "reset", "deleted"):
@@ -147,7 +173,7 @@ def fill_sinks(store: MessageStore) -> None:
         answer(partial(sinks.begin_run, name, "run-1", "query-1"))
     first = staged(store, 0)
     parts = (Participant("broker-a", (first.log_offset,), first.count), Participant("broker-b", (64,), 1))
-    answer(partial(sinks.decide_batch, "etl", 0, CommitBatchRequest("run-1", parts, "query-1")))
+    answer(partial(sinks.decide_batch, "etl", 0, CommitBatchRequest("run-1", parts, "query-1", ROWS)))
     wanted = PublishBatchRequest(0, "run-1", (first.log_offset,), first.count)
     answer(partial(sinks.publish, "etl", wanted))
     answer(partial(sinks.settle, "etl", 0, "broker-a"))
@@ -194,7 +220,9 @@ def write() -> None:
     (FILES / "errors.json").write_text(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
     (FILES / "units.bin").write_bytes(unit_bytes())
     (FILES / "commitlog").write_bytes(log_of(fill))
-    (FILES / "commitlog-sinks").write_bytes(log_of(fill_sinks))
+    # `commitlog-sinks` stays as it is: it was written before decisions had rows by topic.
+    (FILES / "commitlog-sinks-rows").write_bytes(log_of(fill_sinks))
+    (FILES / "commitlog-records").write_bytes(log_of(fill_records))
 
 
 if __name__ == "__main__":

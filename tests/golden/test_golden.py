@@ -41,7 +41,7 @@ def test_a_golden_frame_is_made_again_byte_for_byte(name: str) -> None:
     assert specimens.frame(name, frame.body.to_pybytes()) == data
 
 
-@pytest.mark.parametrize("name", ["messages", "messages-zstd", "messages-published"])
+@pytest.mark.parametrize("name", ["messages", "messages-zstd", "messages-published", "messages-unfinished"])
 def test_the_messages_in_a_golden_frame_are_those_it_was_made_of(name: str) -> None:
     [frame] = scan((FILES / f"{name}.frame").read_bytes())
     assert open_batch(frame) == specimens.batch()
@@ -98,10 +98,11 @@ def test_golden_units_decode_to_their_fields_and_are_made_again_byte_for_byte() 
     assert specimens.unit_bytes() == data
 
 
-def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["commitlog-sinks", "commitlog-sinks-rows"])
+def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path, name: str) -> None:
     log = tmp_path / "commitlog"
     log.mkdir()
-    (log / f"{0:020d}").write_bytes((FILES / "commitlog-sinks").read_bytes())
+    (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
     store = MessageStore(config(tmp_path), clock=ManualClock())
     store.start()
     try:
@@ -113,11 +114,30 @@ def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path) -> Non
         assert [(each.batch, each.frames, each.messages) for each in etl.stages] == [(1, 1, 3)]
         assert store.sinks.table.sinks["reset"].superseded == ("run-0", "run-1")
         assert store.sinks.table.has_published(("etl", 0, "run-1"))
+        [decision] = store.sinks.table.sinks["etl"].decisions
+        assert decision.total == sum(specimens.ROWS.values())
+        assert decision.rows == (specimens.ROWS if name.endswith("rows") else None)
         found = store.pull("orders", 0, 0, max_bytes=1 << 20)
         [piece] = open_frames(b"".join(found.chunks), 0)
         assert (piece.batch, piece.header.published) == (specimens.batch(), True)
     finally:
         store.close()
+
+
+def test_a_broker_reads_the_records_of_topics_from_a_golden_log(tmp_path: Path) -> None:
+    for name, expected in {
+        "commitlog-records": {"orders": ("broker-a", "broker-c"), "plain": ()},
+        "commitlog": {"orders": ()},
+    }.items():
+        log = tmp_path / name / "commitlog"
+        log.mkdir(parents=True)
+        (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
+        store = MessageStore(config(tmp_path / name), clock=ManualClock())
+        store.start()
+        try:
+            assert {topic.name: topic.brokers for topic in store.topics()} == expected
+        finally:
+            store.close()
 
 
 def test_a_broker_starts_from_a_golden_log_alone(tmp_path: Path) -> None:

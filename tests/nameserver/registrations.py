@@ -15,9 +15,13 @@ from rocketq.protocol.route import (
 
 
 def identity(
-    broker: str = "broker-a", broker_id: int = 0, at: str = "", cluster: str = "default"
+    broker: str = "broker-a",
+    broker_id: int = 0,
+    at: str = "",
+    cluster: str = "default",
+    process: str = "",
 ) -> BrokerIdentity:
-    return BrokerIdentity(cluster, broker, broker_id, f"http://{at or f'{broker}-{broker_id}'}:1")
+    return BrokerIdentity(cluster, broker, broker_id, f"http://{at or f'{broker}-{broker_id}'}:1", process)
 
 
 def registration(
@@ -31,15 +35,20 @@ def registration(
     lease_ms: int = 12_000,
     acting: bool = False,
     ha: str = "",
+    process: str = "",
+    store: str = "",
+    held_since_us: int = 0,
 ) -> RegisterRequest:
     """A full registration; `version` is the counter of its DataVersion."""
     return RegisterRequest(
-        identity(broker, broker_id, at, cluster),
+        identity(broker, broker_id, at, cluster, process),
         version if isinstance(version, DataVersion) else DataVersion(0, 0, version),
         tuple(t if isinstance(t, TopicConfig) else TopicConfig(t) for t in topics),
         lease_ms,
         ha,
         acting,
+        store,
+        held_since_us,
     )
 
 

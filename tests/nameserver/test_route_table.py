@@ -136,8 +136,8 @@ def test_a_newer_state_takes_the_id_over(table: RouteTable) -> None:
     table.register(registration(at="old", version=DataVersion(1, 0, 0)), 0)
     table.register(registration(at="new", version=DataVersion(2, 0, 0)), 5_000)
     assert route_of(table).brokers[0].addresses == {0: "http://new:1"}
-    assert [dead.address for dead in table.expire(12_001)] == ["http://old:1"]
-    assert route_of(table).brokers[0].addresses == {0: "http://new:1"}
+    assert [live.identity.address for live in table.cluster(0).brokers] == ["http://new:1"]
+    assert table.expire(12_001) == ()
 
 
 def test_an_address_that_comes_back_under_another_name_ends_the_former_one(table: RouteTable) -> None:
@@ -202,7 +202,7 @@ def test_a_heartbeat_of_anything_but_what_is_known_asks_for_a_registration(table
 
 
 def test_a_heartbeat_of_a_process_whose_id_was_taken_asks_for_a_registration(table: RouteTable) -> None:
-    first, second = registration(at="x"), registration(at="y")
+    first, second = registration(at="x"), registration(at="y", version=DataVersion(1, 0, 1))
     table.register(first, 0)
     table.register(second, 1)
     assert not table.heartbeat(heartbeat_of(first), 2)
@@ -393,3 +393,36 @@ def test_versions_start_above_those_given_before_a_restart() -> None:
     after.register(registration(), 0)
     assert after.version("orders") > before.version("orders") > 1_000
     assert after.list_version > before.list_version
+
+
+def recorded(name: str, *brokers: str) -> TopicConfig:
+    return TopicConfig(name, brokers=brokers)
+
+
+def test_a_route_names_who_holds_the_topic_also_those_never_heard_of() -> None:
+    table = RouteTable("ns")
+    table.register(registration("broker-a", [recorded("orders", "broker-a", "broker-b")]), 0)
+    route = table.route("orders")
+    assert route is not None
+    assert route.holders == ("broker-a", "broker-b")
+    assert [data.broker for data in route.queues] == ["broker-a"]
+    table.register(registration("broker-c", [recorded("orders", "broker-a", "broker-c"), "old"]), 0)
+    route, old = table.route("orders"), table.route("old")
+    assert route is not None
+    assert route.holders == ("broker-a", "broker-b", "broker-c")
+    assert old is not None
+    assert old.holders == (), "a topic without a record says nothing"
+
+
+def test_a_record_that_changes_is_a_new_version_of_the_route() -> None:
+    table = RouteTable("ns")
+    table.register(registration(topics=[recorded("orders", "broker-a", "broker-b")], version=1), 0)
+    first = table.version("orders")
+    table.take_changes()
+    table.register(registration(topics=[recorded("orders", "broker-a", "broker-b")], version=2), 0)
+    assert table.version("orders") == first
+    table.register(registration(topics=[recorded("orders", "broker-a")], version=3), 0)
+    assert table.version("orders") > first
+    assert table.take_changes().topics == {"orders"}
+    table.register(registration(topics=["orders"], version=4), 0)
+    assert table.route("orders").holders == ()  # type: ignore[union-attr]

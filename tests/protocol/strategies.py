@@ -57,6 +57,7 @@ def frame_bytes(draw: st.DrawFn) -> tuple[dict[str, object], bytes]:
         "schema_id": draw(st.integers(0, 2**16 - 1)),
         "has_keys": draw(st.booleans()),
         "published": draw(st.booleans()),
+        "unfinished": draw(st.booleans()),
     }
     return arguments, b"".join(bytes(part) for part in encode(**arguments))  # type: ignore[arg-type]
 

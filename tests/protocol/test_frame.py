@@ -49,6 +49,7 @@ def test_a_frame_decodes_to_what_it_was_made_of(made: tuple[dict[str, object], b
         "schema_id",
         "has_keys",
         "published",
+        "unfinished",
     )
     assert {name: getattr(header, name) for name in names} == {name: arguments[name] for name in names}
     assert header.durable_end == arguments["durable_end"]
@@ -111,7 +112,7 @@ SMALL = b"".join(
         (0, "<I", len(SMALL) + 8),
         (0, "<I", 0xFFFF_FFF8),
         (4, "<I", 0x02465152),
-        (17, "<B", 4),
+        (17, "<B", 8),
         (17, "<B", 0x80),
         (24, "<Q", 2**63),
         (24, "<Q", 2**64 - 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,52 @@ def test_a_replayed_batch_writes_nothing_and_a_new_checkpoint_is_refused(
     assert f"rocketq sink reset {copy}" in str(caught.value)
     assert '.option("sinkId", ...)' in str(caught.value)
     assert values(source, copy) == values(source, source.topic)
+
+
+def test_a_checkpoint_that_was_set_back_fails_until_somebody_says_how_to_go_on(
+    spark: SparkSession, source: Source, client: Client, tmp_path: Path
+) -> None:
+    copy, checkpoint, backup = f"{source.topic}-copy", tmp_path / "checkpoint", tmp_path / "backup"
+    client.create_topic(copy, queues=2)
+    fill(client, source.topic, 2)
+    finish(copying(spark, source, copy, checkpoint, sinkId=copy))
+    shutil.copytree(checkpoint, backup)
+    fill(client, source.topic, 6)
+    finish(copying(spark, source, copy, checkpoint, sinkId=copy))
+    written = values(source, copy)
+    assert written == values(source, source.topic)
+    kept = committed(backup)
+    # The backup is put back: its next batches have numbers that are decided.
+    with pytest.raises(Exception, match="BatchAlreadyDecided") as caught:
+        finish(copying(spark, source, copy, backup, sinkId=copy))
+    assert '.option("onDecidedBatch", "skip")' in str(caught.value)
+    assert committed(backup) == kept, "Spark has not committed the batch either"
+    assert values(source, copy) == written
+    fill(client, source.topic, 2)
+    finish(copying(spark, source, copy, backup, sinkId=copy, onDecidedBatch="skip"))
+    # Here the skipped batches hold what was written before; what is new comes after them.
+    assert values(source, copy) == values(source, source.topic)
+    assert committed(backup)[-1] == client.sink(copy).describe().decided
+
+
+def committed(checkpoint: Path) -> list[int]:
+    """The batches in Spark's commit log."""
+    return sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+
+
+def test_versions_of_transactions_only_grow_also_by_writes_without_rows(
+    spark: SparkSession, source: Source, client: Client
+) -> None:
+    def write(version: int, rows: int) -> None:
+        frame = spark.range(rows).selectExpr(f"concat('{version}-', id) AS value")
+        writer = frame.write.format("rocketq").mode("append").options(topic=source.topic)
+        writer = writer.options(txnAppId=source.topic, txnVersion=version)
+        writer.option("nameservers", ",".join(source.nameservers)).save()
+
+    for version, rows in ((7, 2), (2, 3), (9, 0), (9, 4), (10, 1)):
+        write(version, rows)
+    assert values(source, source.topic) == [b"10-0", b"7-0", b"7-1"]
+    assert client.sink(source.topic).describe().decided == 10
 
 
 def failing(attempts: int) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketq.errors import CheckpointUnreadable
-from pyspark_rocketq.offset import StreamOffset, batch_ranges, from_json
+from pyspark_rocketq.offset import StreamOffset, batch_ranges, from_json, with_lag
 from rocketq.protocol.model import MessageQueue
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "spark_offset_v1.json"
@@ -100,3 +100,13 @@ def test_an_end_without_a_beginning_is_refused() -> None:
 def test_a_strange_offset_is_refused_in_words(document: object, said: str) -> None:
     with pytest.raises(CheckpointUnreadable, match=said):
         from_json(document)
+
+
+def test_lag_is_what_comes_after_the_batch_and_leaves_out_what_has_no_number() -> None:
+    latest = {
+        "topics": {"orders": {"broker-a": {"0": 10, "1": 7}, "broker-b": {"0": 5}, "broker-c": {"0": 9}}},
+        "away": {"orders": ["broker-b"]},
+    }
+    reached = {"topics": {"orders": {"broker-a": {"0": 4, "1": 7}, "broker-b": {"0": 5}}}}
+    assert with_lag(latest, reached) == latest | {"lag": {"orders": {"broker-a": {"0": 6, "1": 0}}}}
+    assert with_lag(latest, {})["lag"] == {}

@@ -21,6 +21,7 @@ from pyspark_rocketq.options import (
 from pyspark_rocketq.positions import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 from rocketq.errors import InvalidConfiguration, InvalidFilter
 from rocketq.protocol.model import MessageQueue
+from rocketq.protocol.sinks import OnDecided
 
 BASE = {"nameservers": "http://127.0.0.1:9876", "subscribe": "orders"}
 SINK = {"nameservers": "http://127.0.0.1:9876", "topic": "orders"}
@@ -212,6 +213,8 @@ def test_a_batch_says_what_is_wrong(given: dict[str, str], said: str) -> None:
         ({"topic": "a/b"}, "not a legal topic name"),
         ({"maxRequestBytes": "1g"}, "at most"),
         ({"sendTimeoutMs": "0"}, "at least 1"),
+        ({"onDecidedBatch": "ignore"}, "Legal: fail, skip"),
+        ({"onDecidedBatch": "skip", "delivery": "at-least-once"}, "it is for delivery=exactly-once"),
     ],
 )
 def test_a_sink_says_what_is_wrong(given: dict[str, str], said: str) -> None:
@@ -225,6 +228,24 @@ def test_a_named_transaction_is_written_exactly_once() -> None:
     assert (options.delivery, options.transaction) == (Delivery.EXACTLY_ONCE, Transaction("billing", 7))
     assert sink_options(SINK, Use.BATCH_WRITE).delivery is Delivery.AT_LEAST_ONCE
     assert sink(sinkId="copies").sink == "copies"
+
+
+def test_a_decided_number_fails_a_stream_by_default_and_skips_a_transaction() -> None:
+    assert sink().on_decided is OnDecided.FAIL
+    assert sink(onDecidedBatch="Skip").on_decided is OnDecided.SKIP
+    options = sink_options(SINK | {"txnAppId": "billing", "txnVersion": "7"}, Use.BATCH_WRITE)
+    assert options.on_decided is OnDecided.SKIP
+    with pytest.raises(UnknownOption, match=r"belongs to df.writeStream"):
+        sink_options(SINK | {"onDecidedBatch": "skip"}, Use.BATCH_WRITE)
+
+
+def test_names_that_the_system_keeps_for_itself_are_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="topic='%RETRY%billing': this name is reserved"):
+        sink(topic="%RETRY%billing")
+    with pytest.raises(InvalidConfiguration, match="groupId='CID_RMQ_SYS_x': this name is reserved"):
+        stream(groupId="CID_RMQ_SYS_x")
+    # What brokers write there may be read.
+    assert stream(subscribe="%DLQ%billing")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +274,7 @@ def test_a_transaction_says_what_is_wrong(given: dict[str, str], said: str) -> N
     [
         (Use.STREAM_READ, "startingOfsets", "Did you mean startingOffsets?"),
         (Use.STREAM_READ, "maxRowsPerTrigger", "Did you mean maxOffsetsPerTrigger?"),
-        (Use.STREAM_READ, "zzz", "Known: assign, commitGroupOffsets"),
+        (Use.STREAM_READ, "zzz", "Known: assign, brokerWaitMs, commitGroupOffsets"),
         (Use.STREAM_READ, "endingOffsets", "it belongs to spark.read, not to spark.readStream"),
         (Use.BATCH_READ, "maxOffsetsPerTrigger", "it belongs to spark.readStream, not to spark.read"),
         (Use.BATCH_READ, "topic", "it belongs to df.write and df.writeStream"),

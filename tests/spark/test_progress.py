@@ -16,10 +16,15 @@ B0 = MessageQueue("t", "broker-b", 0)
 A, B = ("t", "broker-a"), ("t", "broker-b")
 
 
-def survey(ranges: dict, incarnations: dict | None = None, gone: frozenset = frozenset()) -> Survey:
+def survey(
+    ranges: dict, incarnations: dict | None = None, gone: dict | None = None, closed: dict | None = None
+) -> Survey:
     places = {(queue.topic, queue.broker): "one" for queue in ranges}
     return Survey(
-        {queue: QueueOffsets(*held) for queue, held in ranges.items()}, incarnations or places, gone
+        {queue: QueueOffsets(*held) for queue, held in ranges.items()},
+        incarnations or places,
+        gone or {},
+        {queue: QueueOffsets(*held) for queue, held in (closed or {}).items()},
     )
 
 
@@ -76,10 +81,25 @@ def test_a_topic_made_anew_is_a_loss_and_read_from_its_first_message() -> None:
 
 def test_a_deleted_topic_is_a_loss_and_dropped() -> None:
     start = at({A0: 5, B0: 7})
-    standing = stand(start, survey({B0: (0, 8)}, gone=frozenset({A})))
+    standing = stand(start, survey({B0: (0, 8)}, gone={A: "it was deleted"}))
     assert len(standing.losses) == 1
     assert standing.backlogs == {B0: (7, 8)}
     assert A not in standing.incarnations
+
+
+def test_a_queue_that_is_no_longer_read_keeps_its_place_and_is_a_loss_while_it_holds_more() -> None:
+    start = at({A0: 5, A1: 7})
+    done = stand(start, survey({A0: (0, 5)}, closed={A1: (0, 7)}))
+    assert (done.backlogs, done.losses) == ({A0: (5, 5), A1: (7, 7)}, ())
+    unread = stand(start, survey({A0: (0, 5)}, closed={A1: (0, 9)}))
+    assert "offsets 7 to 8 were not read" in unread.losses[0].message
+    assert unread.backlogs == done.backlogs
+
+
+def test_queues_that_the_new_topic_of_the_name_lacks_are_dropped() -> None:
+    standing = stand(at({A0: 5, A1: 7}), survey({A0: (0, 2)}, {A: "two"}))
+    assert standing.backlogs == {A0: (0, 2)}
+    assert len(standing.losses) == 1
 
 
 def test_the_first_batch_keeps_where_the_query_began() -> None:

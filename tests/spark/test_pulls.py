@@ -14,9 +14,10 @@ from pyspark_rocketq.options import source_options
 from pyspark_rocketq.planning import QueueRange
 from pyspark_rocketq.pulls import RangePulls
 from rocketq.errors import CorruptFrame
+from rocketq.protocol.damage import MessageRange, damaged_in_log
 from rocketq.protocol.model import Message, MessageQueue
 from rocketq.protocol.schema import from_messages
-from tests.client.small_cluster import TOPIC, SmallBroker, SmallCluster
+from tests.client.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.client.small_server import Answer
 
 
@@ -64,7 +65,31 @@ def test_a_frame_damaged_in_the_log_ends_the_task_and_names_the_queue(
     broker.script["pull"] = [damaged, damaged]
     with pytest.raises(CorruptFrame) as caught:
         read(small)
-    assert caught.value.facts["queue"] == f"{TOPIC}/broker-a/0"
+    facts = caught.value.facts
+    assert (facts["broker"], facts["topic"], facts["queue"], facts["first_offset"]) == (
+        "broker-a",
+        TOPIC,
+        0,
+        0,
+    )
+    assert f"{TOPIC}/broker-a/0 comes damaged from offset 0 on" in str(caught.value)
+
+
+def test_a_frame_that_the_broker_finds_damaged_too_is_told_in_the_brokers_words(
+    small: SmallCluster, broker: SmallBroker
+) -> None:
+    plain = CorruptFrame(0, "the checksum is wrong")
+    held = MessageRange(0, 0, 5)
+    told = damaged_in_log(
+        plain, broker="broker-a", topic=TOPIC, segment="commitlog/0", log_offset=64, held=held
+    )
+    broker.script["pull"] = [damaged, damaged]
+    broker.script["message"] = [refusal(told)]
+    with pytest.raises(CorruptFrame) as caught:
+        read(small)
+    assert caught.value.facts == told.facts
+    assert "at log offset 64, in commitlog/0" in str(caught.value)
+    assert f"messages 0 to 4 of queue 0 of topic {TOPIC}" in str(caught.value)
 
 
 @pytest.mark.parametrize("lacking", [1, 2])

@@ -14,6 +14,7 @@ from pyspark_rocketq.options import sink_options
 from pyspark_rocketq.writer import RocketqStreamWriter, SinkCommit
 from rocketq.client import Client
 from rocketq.errors import InvalidBatch, QueueNotFound, TooLarge
+from rocketq.message_errors import InvalidMessage, ReservedName
 from rocketq.protocol.model import MessageQueue
 from tests.spark.harness import Source, by_queue
 
@@ -101,8 +102,15 @@ def test_rows_that_name_their_queue_go_there_in_order(source: Source) -> None:
 
 
 def test_a_queue_that_does_not_exist_is_refused(source: Source) -> None:
-    with pytest.raises(QueueNotFound):
+    with pytest.raises(QueueNotFound, match=r"queue 9 on broker 'broker-a'.*columns broker and queue"):
         write(source, batch(value=numbered(1), broker=pa.array(["broker-a"]), queue=pa.array([9])))
+
+
+def test_an_unknown_broker_is_named_with_the_brokers_that_there_are(source: Source) -> None:
+    with pytest.raises(QueueNotFound, match="no writable queue 1 on broker 'broker-x'") as caught:
+        write(source, batch(value=numbered(1), broker=pa.array(["broker-x"]), queue=pa.array([1])))
+    assert "broker-a 0 to 1, broker-b 0 to 1" in caught.value.message
+    assert "columns broker and queue" in caught.value.hint
 
 
 def test_rows_go_to_the_topics_they_name(source: Source, client: Client) -> None:
@@ -123,6 +131,27 @@ def test_a_null_value_ends_the_task_before_its_batch_is_sent(source: Source) -> 
     with pytest.raises(InvalidBatch, match="'value' is null in 1 of 2 rows"):
         write(source, batch(value=pa.array(["a", None])))
     assert source.rows() == []
+
+
+def test_a_row_with_a_tag_or_property_that_no_message_may_have_is_refused(source: Source) -> None:
+    delays = pa.array([[("DELAY", "3")], None], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(InvalidMessage, match="'DELAY' in row 0 asks for a delayed delivery"):
+        write(source, batch(value=numbered(2), properties=delays))
+    for tag in ("A B", "A|B", "*", ""):
+        with pytest.raises(InvalidMessage) as raised:
+            write(source, batch(value=numbered(2), tag=pa.array(["A", tag])))
+        assert raised.value.facts["value"] == tag
+    assert source.rows() == []
+
+
+def test_rows_are_not_sent_to_a_reserved_topic(source: Source) -> None:
+    with pytest.raises(ReservedName, match="%RETRY%billing"):
+        write(source, batch(value=numbered(1), topic=pa.array(["%RETRY%billing"])), topic="")
+
+
+def test_an_empty_value_is_a_message_with_an_empty_body(source: Source) -> None:
+    write(source, batch(value=pa.array(["", "a"]), tag=pa.array(["marker", None])))
+    assert sorted((row["value"], row["tag"]) for row in source.rows()) == [(b"", "marker"), (b"a", None)]
 
 
 def test_a_missing_topic_is_created(source: Source) -> None:

@@ -209,6 +209,40 @@ def test_progress_tells_the_backlog(
     reached = json.loads(first["endOffset"])["topics"][source.topic]
     assert newest == {"broker-a": {"0": 10, "1": 10}, "broker-b": {"0": 10, "1": 10}}
     assert reached == {"broker-a": {"0": 5, "1": 5}, "broker-b": {"0": 5, "1": 5}}
+    lag = json.loads(first["latestOffset"])["lag"][source.topic]
+    assert lag == {"broker-a": {"0": 5, "1": 5}, "broker-b": {"0": 5, "1": 5}}
+    last = query.recentProgress[-1]["sources"][0]
+    assert {
+        n
+        for queues in json.loads(last["latestOffset"])["lag"][source.topic].values()
+        for n in queues.values()
+    } == {0}
+
+
+def test_a_null_property_of_a_row_is_a_property_the_message_does_not_have(
+    spark: SparkSession, source: Source
+) -> None:
+    spark.sql(
+        "SELECT 'a' AS value, map('region', 'eu', 'trace', CAST(NULL AS STRING)) AS properties "
+        "UNION ALL SELECT 'b', map('trace', CAST(NULL AS STRING)) UNION ALL SELECT 'c', NULL"
+    ).write.format("rocketq").mode("append").option("nameservers", ",".join(source.nameservers)).option(
+        "topic", source.topic
+    ).save()
+    found = {row["value"]: row["properties"] for row in source.rows(includeProperties="true")}
+    assert {value: dict(properties or ()) for value, properties in found.items()} == {
+        b"a": {"region": "eu"},
+        b"b": {},
+        b"c": {},
+    }
+
+
+def test_a_write_without_a_mode_is_answered_with_the_mode_append(spark: SparkSession, source: Source) -> None:
+    from pyspark.errors import AnalysisException
+
+    writer = spark.sql("SELECT 'a' AS value").write.format("rocketq")
+    writer = writer.option("nameservers", ",".join(source.nameservers)).option("topic", source.topic)
+    with pytest.raises(AnalysisException, match=r"UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*Append"):
+        writer.save()
 
 
 def test_complete_mode_sends_the_whole_result_each_time(

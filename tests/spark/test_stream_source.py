@@ -259,6 +259,13 @@ def test_the_newest_offsets_are_reported_without_asking(source: Source, client: 
     reported = query.reader.reportLatestOffset()
     assert reported is not None
     assert reported["topics"][source.topic]["broker-a"] == {"0": 10, "1": 10}
+    lag = reported["lag"][source.topic]
+    assert lag == {"broker-a": {"0": 9, "1": 9}, "broker-b": {"0": 9, "1": 9}}
+    query.next_batch()
+    query.next_batch()
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None
+    assert sum(n for queues in reported["lag"][source.topic].values() for n in queues.values()) == 40 - 12
 
 
 def test_a_topic_made_anew_ends_a_query_or_is_read_from_its_beginning(source: Source, client: Client) -> None:

@@ -332,7 +332,7 @@ def test_a_queue_of_many_files_is_read_across_them(tmp_path: Path) -> None:
         driver.send("orders", 0, [b"%d" % n for n in range(3)])
         driver.send("orders", 0, [b"%d" % n for n in range(3, 25)])
         driver.send("orders", 0, [b"25"])
-        assert len(list((tmp_path / "consumequeue/0/0").iterdir())) == 6
+        assert len([each for each in (tmp_path / "consumequeue/0/0").iterdir() if not each.suffix]) == 6
         for offset in range(27):
             assert driver.bodies("orders", 0, offset) == [b"%d" % n for n in range(offset, 26)]
     with opened(config(tmp_path, queue_file_units=5)) as driver:

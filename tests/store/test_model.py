@@ -33,6 +33,8 @@ BATCHES = st.lists(st.tuples(QUEUES, st.lists(SIZES, min_size=1, max_size=6)), m
 class Topic:
     incarnation: str
     queues: int
+    #: The most queues it ever had: fewer take none away.
+    ever: int
     rows: dict[int, list[bytes]] = field(default_factory=dict)
 
     def row(self, queue: int) -> list[bytes]:
@@ -73,19 +75,22 @@ class StoreAndModel(Lives):
         made = self.driver.create(name, queues)
         assert made.incarnation not in self.old_incarnations
         self.old_incarnations.add(made.incarnation)
-        self.topics[name] = Topic(made.incarnation, queues)
+        self.topics[name] = Topic(made.incarnation, queues, queues)
 
     @rule(name=TOPICS, queues=st.integers(1, 4))
     def alter(self, name: str, queues: int) -> None:
         change = partial(
-            self.driver.store.alter_topic, name, AlterTopicRequest(read_queues=queues, write_queues=queues)
+            self.driver.store.alter_topic,
+            name,
+            AlterTopicRequest(read_queues=queues, write_queues=queues, force=True),
         )
         if name not in self.topics:
             with pytest.raises(TopicNotFound):
                 answer(change)
             return
         answer(change)
-        self.topics[name].queues = queues
+        topic = self.topics[name]
+        topic.queues, topic.ever = queues, max(topic.ever, queues)
 
     @rule(name=TOPICS)
     def delete(self, name: str) -> None:
@@ -200,7 +205,7 @@ class StoreAndModel(Lives):
             name: topic.incarnation for name, topic in self.topics.items()
         }
         for name, topic in self.topics.items():
-            assert self.driver.ends(name) == [len(topic.row(queue)) for queue in range(topic.queues)]
+            assert self.driver.ends(name) == [len(topic.row(queue)) for queue in range(topic.ever)]
         found = {
             (group, *place): offset
             for group in store.groups()

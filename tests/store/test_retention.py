@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.errors import InvalidConfiguration, OffsetOutOfRange, StoreFull
+from rocketq.errors import Conflict, InvalidConfiguration, OffsetOutOfRange, StoreFull
 from rocketq.protocol.calls import AlterTopicRequest
+from rocketq_broker.store.clock_watch import ClockNotice
 from rocketq_broker.store.files import OSFiles
 from rocketq_broker.store.retention import DiskUsage, RetentionPolicy, SegmentFacts, Verdict, decide
 from tests.testbed.driver import Driver, answer, config, opened
@@ -161,3 +164,160 @@ def test_at_the_last_watermark_writes_are_refused_while_reads_go_on(tmp_path: Pa
         files.usage_now = ROOMY
         driver.store.retain()
         assert driver.send("t", 0, [b"after"]) == 1
+
+
+# --- a clock that cannot be believed -----------------------------------------------------------
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+class Stepping:
+    """A store with an hour of messages in segments that are small enough to go, and a clock to set."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = ManualClock()
+        self.notices: list[ClockNotice] = []
+        self.settings = config(directory, segment_bytes=16 << 10)
+
+    @contextmanager
+    def opened(self) -> Iterator[Driver]:
+        with opened(self.settings, clock=self.clock, on_clock=self.notices.append) as driver:
+            yield driver
+
+    def fill(self, driver: Driver) -> None:
+        driver.create("t", queues=1)
+        for number in range(60):
+            driver.send("t", 0, [b"%d" % number + bytes(1000)])
+            self.clock.advance(60_000)
+
+    @property
+    def events(self) -> list[str]:
+        return [each.event for each in self.notices]
+
+
+def low(driver: Driver, topic: str = "t") -> int:
+    return driver.store.offsets(topic).queues[0].min
+
+
+def test_a_clock_that_steps_ten_days_forward_expires_nothing(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        assert driver.store.retain().remove == 0
+        stepping.clock.step(10 * DAY_MS)
+        for _ in range(3):
+            assert driver.store.retain().remove == 0
+            stepping.clock.advance(DAY_MS)
+        assert low(driver) == 0
+        assert stepping.events == ["clock_stepped"]
+        assert stepping.notices[0].facts["ahead_us"] == 10 * DAY_MS * 1000
+        assert driver.store.statistics().clock.doubt == "step"
+
+
+def test_what_is_expired_goes_once_an_operator_agrees_to_the_clock(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        stepping.clock.step(10 * DAY_MS)
+        driver.store.retain()
+        with pytest.raises(Conflict, match="the call says"):
+            driver.store.clock_watch.agree(stepping.clock.now_us() - 10 * DAY_MS * 1000)
+        assert driver.store.retain().remove == 0
+        driver.store.clock_watch.agree(stepping.clock.now_us())
+        assert driver.store.retain().remove > 0
+        assert low(driver) > 0
+        assert stepping.events == ["clock_stepped", "clock_believed"]
+
+
+def test_a_clock_that_returns_deletes_what_is_old_by_it(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        stepping.clock.step(10 * DAY_MS)
+        driver.store.retain()
+        driver.send("t", 0, [b"stored while the clock was wrong"])
+        stepping.clock.step(-10 * DAY_MS)
+        assert driver.store.retain().remove == 0
+        stepping.clock.advance(73 * HOUR_MS)
+        assert driver.store.retain().remove > 0
+        # It bears a time that has not come yet, so it stays longer than it should, not shorter.
+        assert driver.bodies("t", 0)[-1] == b"stored while the clock was wrong"
+
+
+def test_a_restart_does_not_end_the_doubt(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        stepping.clock.step(10 * DAY_MS)
+        driver.store.retain()
+        driver.send("t", 0, [b"new"])
+    with stepping.opened() as driver:
+        assert driver.store.retain().remove == 0
+    stepping.clock.reboot(off_ms=HOUR_MS)
+    with stepping.opened() as driver:
+        assert driver.store.retain().remove == 0
+        driver.store.clock_watch.agree(stepping.clock.now_us())
+        assert driver.store.retain().remove > 0
+
+
+def test_a_machine_that_was_off_for_ten_days_deletes_after_a_day(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+    stepping.clock.reboot(off_ms=10 * DAY_MS)
+    with stepping.opened() as driver:
+        assert stepping.events == ["time_off_unconfirmed"]
+        stepping.clock.advance(23 * HOUR_MS)
+        assert driver.store.retain().remove == 0
+        stepping.clock.advance(HOUR_MS)
+        assert driver.store.retain().remove > 0
+
+
+def test_a_broker_that_was_off_on_a_running_machine_deletes_at_once(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+    stepping.clock.advance(10 * DAY_MS)
+    with stepping.opened() as driver:
+        assert driver.store.retain().remove > 0
+        assert stepping.events == []
+
+
+def test_size_and_watermarks_still_count_while_the_clock_is_doubted(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    stepping.settings = config(
+        tmp_path, segment_bytes=16 << 10, retention=RetentionPolicy(retention_bytes=32 << 10)
+    )
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        stepping.clock.step(10 * DAY_MS)
+        verdict = driver.store.retain()
+        assert (verdict.remove > 0, verdict.why) == (True, "size")
+
+
+def test_a_topic_that_keeps_less_is_left_alone_while_the_clock_is_doubted(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+        keep = AlterTopicRequest(retention_ms=2 * HOUR_MS)
+        answer(lambda done: driver.store.alter_topic("t", keep, done))
+        stepping.clock.step(10 * DAY_MS)
+        driver.store.retain()
+        assert low(driver) == 0
+        stepping.clock.step(-10 * DAY_MS)
+        stepping.clock.advance(2 * HOUR_MS)
+        driver.store.retain()
+        assert low(driver) == 60
+
+
+def test_a_damaged_record_of_the_clock_is_made_anew(tmp_path: Path) -> None:
+    stepping = Stepping(tmp_path)
+    with stepping.opened() as driver:
+        stepping.fill(driver)
+    (tmp_path / "state" / "clock").write_bytes(b"{rot")
+    stepping.clock.advance(5 * DAY_MS)
+    with stepping.opened() as driver:
+        # Without the record nothing vouches for the five days but the wall clock.
+        assert stepping.events == ["time_off_unconfirmed"]
+        assert driver.store.retain().remove == 0

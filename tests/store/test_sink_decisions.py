@@ -4,39 +4,65 @@ nothing that it ever let a participant drop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketq.errors import Conflict, InvalidName, InvalidRequest
+from rocketq.protocol.route import DataVersion
 from rocketq.protocol.sinks import (
+    CheckBatchAnswer,
     CheckBatchRequest,
     CommitBatchRequest,
+    CommitOutcome,
+    OnDecided,
     Participant,
     PublishBatchRequest,
     StageName,
     Verdict,
 )
-from rocketq.sink_errors import NotCoordinator, SinkBusy, SinkFenced, SinkNotFound, SinkQueryChanged
+from rocketq.sink_errors import (
+    BatchAlreadyDecided,
+    BatchDiffers,
+    BatchNotDecided,
+    NotCoordinator,
+    SinkBusy,
+    SinkFenced,
+    SinkNotFound,
+    SinkQueryChanged,
+)
 from rocketq_broker.store import sink_decisions as decisions
-from rocketq_broker.store.sink_changes import SinkChange
-from rocketq_broker.store.sinks import SUPERSEDED_MAX, SinkPicture, SinkTable
-from tests.testbed.topics import topics
+from rocketq_broker.store.sink_changes import BatchDecided, SinkChange
+from rocketq_broker.store.sinks import SETTLED_KEPT, SUPERSEDED_MAX, SinkPicture, SinkTable
+from rocketq_broker.store.state import Picture, decode_picture, encode
+from tests.testbed.topics import topics as topic_table
 
 ME, OTHERS = "a", ("b", "c")
 SINK = "etl"
 RUNS = st.sampled_from(["r1", "r2", "r3", "r4"])
 BATCHES = st.integers(0, 5)
 BROKERS = st.sampled_from(OTHERS)
+ROWS = st.none() | st.dictionaries(st.sampled_from(["t", "u"]), st.integers(1, 2))
 
 
 def after(table: SinkTable, *changes: SinkChange | None) -> SinkTable:
     for change in changes:
         if change is not None:
             assert table.knows(change)
-            table = table.apply(change, topics())
+            table = table.apply(change, topic_table())
     return table
+
+
+def is_same(one: CommitBatchRequest, other: CommitBatchRequest) -> bool:
+    """Whether two commits are of as many rows: by topic, if both say the topics."""
+    if one.rows is None or other.rows is None:
+        return one.total == other.total
+    return one.rows == other.rows
 
 
 class Coordination(RuleBasedStateMachine):
@@ -67,21 +93,55 @@ class Coordination(RuleBasedStateMachine):
         if before and before != run:
             self.over.add(before)
 
-    @rule(batch=BATCHES, run=RUNS, brokers=st.sets(BROKERS, min_size=1))
-    def commit(self, batch: int, run: str, brokers: set[str]) -> None:
+    @rule(batch=BATCHES, run=RUNS, brokers=st.sets(BROKERS), rows=ROWS, on_decided=st.sampled_from(OnDecided))
+    def commit(
+        self, batch: int, run: str, brokers: set[str], rows: dict[str, int] | None, on_decided: OnDecided
+    ) -> None:
+        """Commit the next batch, one that came again, or one of a checkpoint that was set back."""
         parts = tuple(Participant(each, (8 * batch,), 1) for each in sorted(brokers))
-        request = CommitBatchRequest(run, parts, "q")
+        request = CommitBatchRequest(run, parts, "q", rows, on_decided)
+
+        def decide() -> BatchDecided | CommitOutcome:
+            return decisions.decide_batch(self.table, SINK, batch, request, ME)
+
         if self.decided and batch <= max(self.decided):
-            assert decisions.decide_batch(self.table, SINK, batch, request, ME) is None
+            self._is_answered_as_decided(batch, request, decide)
             return
         if run != self.current:
             with pytest.raises(SinkFenced):
-                decisions.decide_batch(self.table, SINK, batch, request, ME)
+                decide()
+            return
+        if rows is not None and sum(rows.values()) != len(parts):
+            with pytest.raises(InvalidRequest):
+                decide()
             return
         assert run not in self.over
         assert (batch, run) not in self.dropped, "a participant was told to drop this"
-        self.table = after(self.table, decisions.decide_batch(self.table, SINK, batch, request, ME))
+        change = decide()
+        assert isinstance(change, BatchDecided)
+        self.table = after(self.table, change)
         self.decided[batch] = request
+
+    def _is_answered_as_decided(
+        self, batch: int, request: CommitBatchRequest, decide: Callable[[], BatchDecided | CommitOutcome]
+    ) -> None:
+        last, made = max(self.decided), self.decided.get(batch)
+        parts = made.participants if made is not None else ()
+        awaited = any((batch, part.broker) not in self.settled for part in parts)
+        is_remembered = awaited or batch in sorted(self.decided)[-SETTLED_KEPT:]
+        if made is not None and is_remembered and replace(request, on_decided=made.on_decided) == made:
+            assert decide() is CommitOutcome.ALREADY_COMMITTED, "the same call again"
+        elif request.on_decided is OnDecided.SKIP:
+            assert decide() is CommitOutcome.SKIPPED
+        elif batch < last:
+            with pytest.raises(BatchAlreadyDecided) as below:
+                decide()
+            assert (below.value.facts["decided"], below.value.facts["rows"]) == (last, request.total)
+        elif is_same(self.decided[last], request):
+            assert decide() is CommitOutcome.ALREADY_COMMITTED
+        else:
+            with pytest.raises(BatchDiffers):
+                decide()
 
     @rule(batch=BATCHES, run=RUNS)
     def abort(self, batch: int, run: str) -> None:
@@ -141,7 +201,9 @@ class Coordination(RuleBasedStateMachine):
             if (batch, part.broker) not in self.settled
         }
         assert entry.decided == max(self.decided, default=None)
-        assert SinkPicture.of(self.table).table() == self.table
+        assert all(each.rows == self.decided[each.batch].rows for each in entry.decisions)
+        whole = Picture((), {}, 0, DataVersion(), {}, 0, SinkPicture.of(self.table))
+        assert decode_picture(encode(whole)).sinks.table() == self.table
 
 
 TestCoordination = Coordination.TestCase
@@ -155,9 +217,89 @@ def coordinated(*runs: str) -> SinkTable:
     return table
 
 
-def decided(table: SinkTable, batch: int, query: str = "q") -> SinkTable:
-    request = CommitBatchRequest(table.sinks[SINK].run, (Participant("b", (8,), 1),), query)
-    return after(table, decisions.decide_batch(table, SINK, batch, request, ME))
+def decided(
+    table: SinkTable, batch: int, query: str = "q", rows: dict[str, int] | None = None, messages: int = 1
+) -> SinkTable:
+    part = Participant("b", (8,), messages)
+    request = CommitBatchRequest(table.sinks[SINK].run, (part,), query, rows)
+    change = decisions.decide_batch(table, SINK, batch, request, ME)
+    assert isinstance(change, BatchDecided)
+    return after(table, change)
+
+
+def again(table: SinkTable, batch: int, rows: dict[str, int] | None, **fields: Any) -> CommitOutcome:
+    """What the coordinator makes of a batch that another run counted, and did not stage."""
+    request = CommitBatchRequest("another", (), "q", rows, **fields)
+    made = decisions.decide_batch(table, SINK, batch, request, ME)
+    assert isinstance(made, CommitOutcome)
+    return made
+
+
+def test_the_last_batch_may_come_again_with_as_many_rows_of_each_topic() -> None:
+    table = decided(coordinated("r1"), 7, rows={"orders": 2, "paid": 1}, messages=3)
+    assert again(table, 7, {"paid": 1, "orders": 2}) is CommitOutcome.ALREADY_COMMITTED
+    for rows, topics in (
+        ({"orders": 1, "paid": 2}, {"orders": [2, 1], "paid": [1, 2]}),
+        ({"orders": 2}, {"paid": [1, 0]}),
+        ({"orders": 2, "paid": 1, "new": 4}, {"new": [0, 4]}),
+    ):
+        with pytest.raises(BatchDiffers) as raised:
+            again(table, 7, rows)
+        assert raised.value.facts["topics"] == topics
+        assert again(table, 7, rows, on_decided=OnDecided.SKIP) is CommitOutcome.SKIPPED
+
+
+def test_a_batch_below_the_last_decided_one_is_refused_or_skipped_knowingly() -> None:
+    table = decided(decided(coordinated("r1"), 6), 7)
+    with pytest.raises(BatchAlreadyDecided, match="rocketq sink reset etl") as raised:
+        again(table, 3, {"orders": 12})
+    assert raised.value.facts == {"sink": SINK, "batch": 3, "decided": 7, "rows": 12}
+    with pytest.raises(BatchAlreadyDecided):
+        again(table, 6, {"orders": 1})
+    assert again(table, 3, {"orders": 12}, on_decided=OnDecided.SKIP) is CommitOutcome.SKIPPED
+
+
+def test_a_decision_without_rows_by_topic_is_compared_by_its_total() -> None:
+    table = decided(coordinated("r1"), 7, rows=None, messages=3)
+    assert again(table, 7, {"orders": 1, "paid": 2}) is CommitOutcome.ALREADY_COMMITTED
+    with pytest.raises(BatchDiffers, match="decided with 3 rows and comes again with 4:"):
+        again(table, 7, {"orders": 4})
+
+
+def test_a_commit_that_counts_other_rows_than_it_stages_decides_nothing() -> None:
+    request = CommitBatchRequest("r1", (Participant("b", (8,), 3),), "q", {"orders": 4})
+    with pytest.raises(InvalidRequest, match="add up to 4, and the participants hold 3"):
+        decisions.decide_batch(coordinated("r1"), SINK, 0, request, ME)
+    for rows in ({"orders": 0}, {"orders": -1}):
+        with pytest.raises(InvalidRequest):
+            decisions.check_commit(CommitBatchRequest("r1", (), "q", rows))
+    with pytest.raises(InvalidName):
+        decisions.check_commit(CommitBatchRequest("r1", (), "q", {"no/topic": 1}))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CheckBatchAnswer(Verdict.UNDECIDED),
+        CheckBatchAnswer(Verdict.DROP),
+        CheckBatchAnswer(Verdict.PUBLISH, (8,), 1),
+        CheckBatchAnswer(Verdict.PUBLISH, (8, 16), 3),
+    ],
+)
+def test_only_what_the_coordinator_decided_is_published(answer: CheckBatchAnswer) -> None:
+    request = PublishBatchRequest(0, "r1", (8, 16), 2)
+    with pytest.raises(BatchNotDecided, match="broker a, which coordinates the sink"):
+        decisions.confirm(SINK, request, ME, answer)
+    decisions.confirm(SINK, request, ME, CheckBatchAnswer(Verdict.PUBLISH, (16, 8), 2))
+
+
+def test_a_publication_of_another_coordinator_is_refused() -> None:
+    table = after(SinkTable(), decisions.open_stage(SinkTable(), StageName(SINK, 0, "r1", "b"), ME, 0))
+    for only_check in (True, False):
+        request = PublishBatchRequest(0, "r1", (8,), 1, only_check, coordinator="c")
+        with pytest.raises(NotCoordinator) as raised:
+            decisions.publish(table, SINK, request, ME)
+        assert raised.value.coordinator == "b"
 
 
 def test_only_the_coordinator_decides_and_only_about_sinks_it_knows() -> None:
@@ -209,7 +351,7 @@ def test_a_sink_that_nobody_knows_keeps_its_stages_until_they_are_abandoned() ->
 )
 def test_participants_that_make_no_sense_are_refused(parts: tuple[Participant, ...]) -> None:
     with pytest.raises(InvalidRequest):
-        decisions.check_participants(parts)
+        decisions.check_commit(CommitBatchRequest("r1", parts))
 
 
 def test_names_are_checked_and_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

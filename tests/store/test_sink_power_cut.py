@@ -12,7 +12,15 @@ import pytest
 
 from rocketq.errors import RocketqError
 from rocketq.protocol.model import FlushMode
-from rocketq.protocol.sinks import Staged, StageName
+from rocketq.protocol.sinks import (
+    CommitBatchAnswer,
+    CommitBatchRequest,
+    CommitOutcome,
+    Participant,
+    Staged,
+    StageName,
+)
+from rocketq.sink_errors import BatchAlreadyDecided, BatchDiffers
 from rocketq_broker.store.errors import LogFailed
 from rocketq_broker.store.group import StagedOutcome
 from rocketq_broker.store.store import MessageStore
@@ -48,6 +56,9 @@ class Run:
     batches: list[Batch] = field(default_factory=list)
     numbers: int = 0
     completed_by_recovery: int = 0
+    #: Rows by topic of each batch that was to be decided, and the last one whose decision is promised.
+    decisions: list[dict[str, int]] = field(default_factory=list)
+    decision_promised: int = -1
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -84,6 +95,8 @@ class Run:
         try:
             if not driver.store.topics():
                 driver.create("t", QUEUES)
+            answer(partial(driver.store.sinks.register, "decided", "broker-a"))
+            answer(partial(driver.store.sinks.begin_run, "decided", "run", ""))
             for _ in range(12):
                 self._work(driver)
         except (OSError, RocketqError):
@@ -95,7 +108,7 @@ class Run:
         if self.rng.random() < 0.15:
             driver.store.take_snapshot()
             self._promise_all()
-        kinds = (self._send, self._stage, self._stage, self._publish)
+        kinds = (self._send, self._stage, self._stage, self._publish, self._decide)
         calls = [self.rng.choice(kinds)(driver) for _ in range(self.rng.choice((1, 2, 4)))]
         outcomes = burst(driver.store, [call for call, _ in calls])
         for (_, note), outcome in zip(calls, outcomes, strict=True):
@@ -139,6 +152,21 @@ class Run:
 
         return partial(driver.store.sinks.publish, "etl", asked), note
 
+    def _decide(self, driver: Driver) -> tuple[Call, Any]:
+        """Decide a batch of a sink whose participant is another broker, and which has rows for two topics."""
+        number = len(self.decisions)
+        rows = {"t": self.rng.randint(1, 9), "u": self.rng.randint(1, 9)}
+        self.decisions.append(rows)
+        part = Participant("broker-b", (8,), sum(rows.values()))
+        request = CommitBatchRequest("run", (part,), "", rows)
+
+        def note(outcome: CommitBatchAnswer) -> None:
+            assert outcome.outcome is CommitOutcome.COMMITTED
+            if self.flush is FlushMode.SYNC:
+                self.decision_promised = number
+
+        return partial(driver.store.sinks.decide_batch, "decided", number, request), note
+
     def _promise_all(self) -> None:
         self.promised = len(self.sent)
 
@@ -149,7 +177,8 @@ class Run:
         driver = self.open()
         if not driver.store.topics():
             assert not any(each.is_promised for each in self.batches)
-            self.batches, self.sent = [], []
+            assert self.decision_promised < 0
+            self.batches, self.sent, self.decisions = [], [], []
             driver.store.close()
             return
         for publication in driver.store.sinks.table.publishing:
@@ -158,6 +187,7 @@ class Run:
             answer(partial(driver.store.sinks.publish, "etl", asked))
         found = [driver.bodies("t", queue) for queue in range(QUEUES)]
         self._check(driver, found)
+        self._check_decisions(driver)
         self._adopt(driver, found)
         driver.store.close()
 
@@ -184,6 +214,29 @@ class Run:
                 here = [some for frame, some in parts if frame.queue == queue]
                 wanted = [body for some in here for body in some if present]
                 assert [body for body in row if body in set(bodies)] == wanted, "a batch is out of order"
+
+    def _check_decisions(self, driver: Driver) -> None:
+        """What is decided has the rows it was decided with, so a checkpoint that was set back is noticed."""
+        entry = driver.store.sinks.table.sinks.get("decided")
+        last = -1 if entry is None or entry.decided is None else entry.decided
+        assert self.decision_promised <= last < len(self.decisions)
+        del self.decisions[last + 1 :]
+        if last < 0:
+            return
+
+        def commit(number: int, rows: dict[str, int]) -> CommitBatchAnswer:
+            request = CommitBatchRequest("another", (), "", rows)
+            made: CommitBatchAnswer = answer(
+                partial(driver.store.sinks.decide_batch, "decided", number, request)
+            )
+            return made
+
+        assert commit(last, self.decisions[last]).outcome is CommitOutcome.ALREADY_COMMITTED
+        with pytest.raises(BatchDiffers):
+            commit(last, {"t": sum(self.decisions[last].values())})
+        if last > 0:
+            with pytest.raises(BatchAlreadyDecided):
+                commit(last - 1, self.decisions[last - 1])
 
     def _adopt(self, driver: Driver, found: list[list[bytes]]) -> None:
         """Go on from what the store has: under async flush, staged frames may be gone."""

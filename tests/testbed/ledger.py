@@ -150,6 +150,27 @@ class Ledger:
                 self._check_messages(driver, name, topic)
         self._check_groups(driver)
         self._check_no_strangers(driver)
+        self._check_whole(driver)
+
+    def _check_whole(self, driver: Driver) -> None:
+        """A send whose fate was open is there with all that it held, or not at all."""
+        there = {body for _, _, bodies in contents(driver) for body in bodies}
+        taken = set(self._taken_by_retention(driver))
+        for each in self.pending:
+            if isinstance(each, Send) and not taken & {(each.topic, queue) for queue, _ in each.parts}:
+                sent = {body for _, bodies in each.parts for body in bodies}
+                _expect(
+                    sent <= there or not sent & there,
+                    f"of a send to {each.topic} {len(sent & there)} of {len(sent)} messages are there",
+                )
+
+    def _taken_by_retention(self, driver: Driver) -> Iterator[Place]:
+        """Yield the queues of which retention has removed messages that were never promised."""
+        for name, queue, _ in contents(driver):
+            rows = self.topics[name].queues if name in self.topics else []
+            promised = len(rows[queue]) if queue < len(rows) else 0
+            if driver.store.offsets(name).queues[queue].min > promised:
+                yield name, queue
 
     def _pending_of(self, kind: type, topic: str) -> list[Any]:
         return [each for each in self.pending if isinstance(each, kind) and each.topic == topic]

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketq.protocol.system_properties import KEYS
 from rocketq_broker.filters.numerics import Numbers, parse_numbers
 
 TAGS: Final = "TAGS"
-KEYS: Final = "KEYS"
 
 _TRUTH: Final = pa.array(["false", "true"])
 #: UTF-8 as RFC 3629 has it, over bytes: Arrow can check a whole column, but not say which rows fail.

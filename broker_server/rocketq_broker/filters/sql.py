@@ -67,7 +67,7 @@ _ON_VALUES: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
     Comparison.LESS: operator.lt,
     Comparison.LESS_EQUAL: operator.le,
 }
-_MATCHES: Final[dict[MatchKind, Callable[[pa.StringArray, str], _Truths]]] = {
+_MATCHES: Final[dict[MatchKind, Callable[[pa.StringArray | pa.StringScalar, str], _Truths]]] = {
     MatchKind.CONTAINS: pc.match_substring,
     MatchKind.STARTSWITH: pc.starts_with,
     MatchKind.ENDSWITH: pc.ends_with,
@@ -115,8 +115,8 @@ def _compiled(condition: Condition) -> _Evaluation:
             return _is_null(name, negated)
         case In(Property(name), values, negated):
             return _negatable(_in(name, values), negated)
-        case Match(kind, Property(name), text, negated):
-            return _negatable(_match(kind, name, text), negated)
+        case Match(kind, subject, text, negated):
+            return _negatable(_match(kind, subject, text), negated)
         case Between(operand, low, high, negated):
             above = _compare(Comparison.GREATER_EQUAL, operand, low)
             below = _compare(Comparison.LESS_EQUAL, operand, high)
@@ -156,8 +156,12 @@ def _in(name: str, values: tuple[str, ...]) -> _Evaluation:
     return evaluate
 
 
-def _match(kind: MatchKind, name: str, text: str) -> _Evaluation:
+def _match(kind: MatchKind, subject: Property | Text, text: str) -> _Evaluation:
     matches = _MATCHES[kind]
+    if isinstance(subject, Text):
+        found = matches(pa.scalar(subject.value, pa.string()), text)
+        return lambda columns: found
+    name = subject.name
     return lambda columns: matches(columns.texts(name), text)
 
 

@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, peek, verify
+from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, FrameKind, peek, verify
 from rocketq_broker.store.errors import LogFailed, MissingSegment, SegmentGone
 from rocketq_broker.store.files import File, Files
 from rocketq_broker.store.handles import Handles
@@ -112,7 +112,11 @@ class CommitLog:
         return f"{DIRECTORY}/{segment_name(start)}"
 
     def size_of(self, start: int) -> int:
-        return self._handles.get(self.path(start)).size()
+        """Return the size of a segment in bytes; raise SegmentGone if retention has just removed it."""
+        try:
+            return self._handles.get(self.path(start)).size()
+        except FileNotFoundError:
+            raise SegmentGone(start, self.begin) from None
 
     def segment_of(self, at: int) -> int:
         """Return the first offset of the segment that holds log offset `at`."""
@@ -138,45 +142,60 @@ class CommitLog:
             raise SegmentGone(at, self.begin) from None
 
     def header(self, at: int) -> FrameHeader:
-        """Decode the frame header at `at`; raise CorruptFrame."""
-        return peek(self.read(at, HEADER_BYTES))
+        """Decode the frame header at `at`; raise CorruptFrame with that log offset."""
+        try:
+            return peek(self.read(at, HEADER_BYTES))
+        except CorruptFrame as error:
+            raise CorruptFrame(at, error.facts["why"]) from None
+
+    def frame(self, at: int, size: int) -> Frame:
+        """Read and check the frame of `size` bytes at `at`; raise CorruptFrame with that log offset."""
+        try:
+            return verify(pa.py_buffer(self.read(at, size)))
+        except CorruptFrame as error:
+            raise CorruptFrame(at, error.facts["why"]) from None
 
     def frames(self, begin: int, end: int | None = None) -> Iterator[Frame]:
-        """Yield the frames in [begin, end), verified; raise CorruptFrame at the first that is damaged."""
+        """Yield the verified frames in [begin, end); raise CorruptFrame, with its log offset, at damage."""
         for start in self.starts:
             stop = start + self.size_of(start)
             stop = stop if end is None else min(stop, end)
             at = max(begin, start)
             while at < stop:
                 data = pa.py_buffer(self.read(at, min(_WINDOW_BYTES, stop - at)))
-                size = peek(data).size
-                if size > data.size:
-                    data = pa.py_buffer(self.read(at, size))
-                within = 0
-                while within < data.size:
-                    cut_off = at + data.size < stop
-                    if cut_off and data.size - within < HEADER_BYTES:
-                        break
-                    header = peek(data, within)
-                    if cut_off and header.size > data.size - within:
-                        break
-                    frame = verify(data, within)
-                    if header.log_offset != at + within:
-                        raise CorruptFrame(at + within, f"it belongs to log offset {header.log_offset}")
-                    yield frame
-                    within += header.size
+                try:
+                    if (size := peek(data).size) > data.size:
+                        data = pa.py_buffer(self.read(at, size))
+                    within = 0
+                    while within < data.size:
+                        cut_off = at + data.size < stop
+                        if cut_off and data.size - within < HEADER_BYTES:
+                            break
+                        header = peek(data, within)
+                        if cut_off and header.size > data.size - within:
+                            break
+                        frame = verify(data, within)
+                        if header.log_offset != at + within:
+                            raise CorruptFrame(within, f"it belongs to log offset {header.log_offset}")
+                        yield frame
+                        within += header.size
+                except CorruptFrame as error:
+                    raise CorruptFrame(at + error.offset, error.facts["why"]) from None
                 at += within
 
     def keyed_frames(self, begin: int, end: int) -> Iterator[tuple[FrameHeader, Frame | None]]:
-        """Yield every header in [begin, end), and the verified frame where a message has a key.
+        """Yield every header in [begin, end), and the verified frame where a message has a key or it is lost.
 
         Of all other frames only the header is read, so that following a log without keys
-        costs next to nothing.
+        costs next to nothing. Raises CorruptFrame at the first frame that cannot be read.
         """
         at = begin
         while at < end:
             header = self.header(at)
-            frame = verify(pa.py_buffer(self.read(at, header.size))) if header.has_keys else None
+            if header.log_offset != at:
+                raise CorruptFrame(at, f"it belongs to log offset {header.log_offset}")
+            is_read = header.has_keys or header.kind == FrameKind.LOST
+            frame = self.frame(at, header.size) if is_read else None
             yield header, frame
             at += header.size
 

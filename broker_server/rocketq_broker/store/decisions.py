@@ -7,6 +7,7 @@ log, so that two requests that race are decided in the log's order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rocketq.errors import (
     Conflict,
@@ -23,11 +24,18 @@ from rocketq.protocol.calls import (
     GroupOffset,
     GroupOffsets,
 )
-from rocketq.protocol.model import QUEUE_COUNT_MAX, Perm, TopicConfig, is_legal_name
+from rocketq.protocol.model import (
+    QUEUE_COUNT_MAX,
+    TOPIC_BROKERS_MAX,
+    Perm,
+    TopicConfig,
+    is_legal_name,
+)
+from rocketq.topic_errors import UnreadMessages
 from rocketq_broker.store.group_table import OffsetsCommitted
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.state import State
-from rocketq_broker.store.topic_table import TopicAltered, TopicCreated, TopicDeleted
+from rocketq_broker.store.topic_table import TopicAltered, TopicCreated, TopicDeleted, TopicEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +51,25 @@ def create_topic(
     name: str,
     request: CreateTopicRequest,
     limits: TopicLimits,
+    broker: str,
     incarnation: str,
     now_ms: int,
-) -> TopicCreated | None:
-    """Decide a creation; None if the topic may already be there. Raises Conflict or Invalid…."""
+) -> TopicCreated | TopicAltered | None:
+    """Decide a creation; what exists may be left as it is, or gets more brokers on its record.
+
+    Raises Conflict or Invalid….
+    """
+    _check_brokers(request.brokers, broker)
     if name in state.topics:
-        if request.if_absent:
-            return None
-        raise Conflict(f"topic {name!r}", "it exists already", "Alter it, or pass if_absent.")
+        if not request.if_absent:
+            raise Conflict(f"topic {name!r}", "it exists already", "Alter it, or pass if_absent.")
+        old = state.topics[name].config
+        config = replace(old, brokers=_united(old.brokers, request.brokers))
+        return None if config == old else TopicAltered(config, now_ms)
     config = TopicConfig(
         name, request.read_queues, request.write_queues, request.perm, incarnation,
         request.message_bytes_max, request.retention_ms, request.retention_bytes,
+        _united(request.brokers),
     )  # fmt: skip
     _check_config(config)
     if len(state.topics) >= limits.topics_max:
@@ -66,22 +82,48 @@ def create_topic(
     return TopicCreated(config, state.topics.next_number, now_ms)
 
 
+#: The fields of a topic that a request to alter it may give.
+_ALTERABLE: Final = (
+    "read_queues", "write_queues", "perm", "message_bytes_max", "retention_ms", "retention_bytes",
+)  # fmt: skip
+
+
 def alter_topic(
-    state: State, name: str, request: AlterTopicRequest, limits: TopicLimits, broker: str, now_ms: int
+    state: State,
+    queues: Queues,
+    name: str,
+    request: AlterTopicRequest,
+    limits: TopicLimits,
+    broker: str,
+    now_ms: int,
 ) -> TopicAltered | None:
-    """Decide an alteration; None if nothing would change."""
+    """Decide an alteration; None if nothing would change. Raises UnreadMessages, Conflict, Invalid…."""
     if name not in state.topics:
         raise TopicNotFound(name, broker)
-    old = state.topics[name].config
-    given = {
-        field: value
-        for field in AlterTopicRequest.__dataclass_fields__
-        if (value := getattr(request, field)) is not None
-    }
-    config = replace(old, **given)
+    if broker in request.remove_brokers:
+        raise InvalidRequest(
+            "remove_brokers", f"broker {broker} has the topic", hint="Delete the topic there instead."
+        )
+    entry = state.topics[name]
+    given = {field: value for field in _ALTERABLE if (value := getattr(request, field)) is not None}
+    kept = tuple(each for each in entry.config.brokers if each not in request.remove_brokers)
+    config = replace(entry.config, **given, brokers=kept)
     _check_config(config)
     _check_queues(state, name, config.queues, limits)
-    return None if config == old else TopicAltered(config, now_ms)
+    if not request.force:
+        _check_unread(entry, queues, config.read_queues, broker)
+    return None if config == entry.config else TopicAltered(config, now_ms)
+
+
+def _check_unread(entry: TopicEntry, queues: Queues, read_queues: int, broker: str) -> None:
+    """Refuse to take queues from the readers while they hold messages."""
+    unread: dict[str, int] = {}
+    for queue in range(read_queues, entry.config.read_queues):
+        held = queues.range((entry.number, queue))
+        if held.end > held.min:
+            unread[f"{broker}/{queue}"] = held.end - held.min
+    if unread:
+        raise UnreadMessages(entry.config.name, f"to {read_queues} read queues", unread)
 
 
 def delete_topic(state: State, name: str, broker: str, now_ms: int) -> TopicDeleted:
@@ -139,6 +181,24 @@ def _check_config(config: TopicConfig) -> None:
     for name in ("message_bytes_max", "retention_ms", "retention_bytes"):
         if (value := getattr(config, name)) is not None and value < 1:
             raise InvalidRequest(name, f"{value} is not positive")
+
+
+def _united(*records: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({name for record in records for name in record}))
+
+
+def _check_brokers(brokers: tuple[str, ...], broker: str) -> None:
+    """Refuse a record that no topic on this broker can have."""
+    for name in brokers:
+        if not is_legal_name(name):
+            raise InvalidName("broker", name)
+    if brokers and broker not in brokers:
+        raise InvalidRequest(
+            "brokers", f"{', '.join(brokers)[:200]} does not name this broker, {broker}",
+            hint="Name every broker that is to hold the topic, also the one that is asked.",
+        )  # fmt: skip
+    if len(brokers) > TOPIC_BROKERS_MAX:
+        raise InvalidRequest("brokers", f"there are {len(brokers)}; the limit is {TOPIC_BROKERS_MAX}")
 
 
 def _check_queues(state: State, name: str, wanted: int, limits: TopicLimits) -> None:

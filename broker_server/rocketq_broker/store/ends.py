@@ -60,7 +60,7 @@ def rule_of(flush: FlushMode) -> ConfirmRule:
 
 
 @dataclass(slots=True)
-class Tail:
+class LogTail:
     """What the next group is planned from; only the log writer's thread has it.
 
     `epoch` is that of the frames to come and never falls; `stored_at_us` is the last store time.

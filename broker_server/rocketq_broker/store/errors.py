@@ -4,6 +4,7 @@ StoreError
 ├── StoreLocked         another process holds the directory
 ├── CorruptLog          good data has rotted; nothing was dropped
 ├── MissingSegment      the log has a hole where a file should be
+├── UnreadableLog       the key index passed over a part of the log that cannot be read
 ├── CorruptSnapshot     the snapshot is damaged (recovery goes on without it)
 ├── CorruptQueue        a ConsumeQueue does not lead to its messages; it can be built anew
 ├── CorruptIndex        an index file is damaged; it is built anew
@@ -45,7 +46,7 @@ class CorruptLog(StoreError):
         super().__init__(
             f"The log is damaged at offset {log_offset}, in segment {segment}: {why}. "
             f"This is not a torn tail: {evidence}.",
-            hint="Restore the segment from a replica or a backup; nothing was changed or dropped.",
+            hint="Restore the segment from a copy, or salvage the log: docs/salvage.md. Nothing was changed.",
             facts={"segment": segment, "log_offset": log_offset, "why": why, "evidence": evidence},
         )
 
@@ -58,8 +59,22 @@ class MissingSegment(StoreError):
     def __init__(self, expected: int, found: str) -> None:
         super().__init__(
             f"The log has a hole: a segment should begin at offset {expected}, the next file is {found}.",
-            hint="Put the missing file back from a replica or a backup; nothing was changed.",
+            hint="Put the missing file back, or salvage the log (docs/salvage.md); nothing was changed.",
             facts={"expected": expected, "found": found},
+        )
+
+
+class UnreadableLog(StoreError):
+    """The indexer or a search met frames that cannot be read; both go on with what follows."""
+
+    code = "UNREADABLE_LOG"
+
+    def __init__(self, log_begin: int, log_end: int, why: str) -> None:
+        super().__init__(
+            f"The log cannot be read from offset {log_begin} to {log_end}: {why}. "
+            "The key index does not cover this range, and each search that concerns it says so.",
+            hint="Put the segment back from a copy, or run rocketq_broker.salvage (docs/operations.md).",
+            facts={"log_begin": log_begin, "log_end": log_end, "why": why},
         )
 
 
@@ -77,7 +92,11 @@ class CorruptQueue(StoreError):
 
     code = "CORRUPT_QUEUE"
 
-    def __init__(self, directory: str, offset: int, why: str) -> None:
+    def __init__(self, directory: str, offset: int, why: str, block_first: int = 0) -> None:
+        self.directory = directory
+        self.offset = offset
+        #: The first offset of the damaged block of units.
+        self.block_first = block_first
         super().__init__(
             f"{directory} does not lead to the message at queue offset {offset}: {why}.",
             hint="Stop the broker, remove its folder consumequeue, start it: queues are built from the log.",

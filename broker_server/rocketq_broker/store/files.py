@@ -6,7 +6,7 @@ power, tears writes or fails a sync. `OSFiles` is the real one.
 
 What a `File` promises is what POSIX promises and no more: a write is in the page
 cache when `write` returns, on the disk when `sync` has returned, and after a
-failed `sync` its fate is unknown.
+failed `sync` its fate is unknown. Which call that is on which system, `rocketq.durability` decides.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
+from rocketq.durability import sync_directory, sync_file
 from rocketq_broker.store.errors import StoreLocked
 from rocketq_broker.store.retention import DiskUsage
 
 #: What the operating system says when there is no space; it then wrote nothing, or a part.
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: The file that a store keeps locked while it is open.
+LOCK_FILE: Final = "lock"
 #: Linux takes at most this many parts in one gathering write (IOV_MAX).
 PARTS_MAX = 1024
 
@@ -120,7 +123,7 @@ class OSFile:
             at += size
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        sync_file(self._descriptor)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
@@ -135,15 +138,7 @@ def _make_directories(path: Path) -> None:
         return
     _make_directories(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(str(path.parent))
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(path.parent)
 
 
 class OSFiles:
@@ -181,7 +176,7 @@ class OSFiles:
         os.replace(self._path(source), self._path(target))
 
     def sync_directory(self, path: str) -> None:
-        _sync_directory(self._path(path))
+        sync_directory(self._path(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._path(path))
@@ -191,7 +186,7 @@ class OSFiles:
         return DiskUsage(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def lock(self) -> None:
-        descriptor = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path(LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,12 +11,17 @@ queues it is free, except around a change of state, which is a barrier.
 
 Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
 frames that are due get theirs behind everything else of the group.
+
+What one append holds may need several frames. Each of them but the last is marked *unfinished*, so that
+recovery keeps all of them or none. A frame may hold batches of several appends; then all
+frames of all these appends are kept or dropped together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +36,7 @@ from rocketq.protocol.model import Appended, SendStatus
 from rocketq.protocol.sinks import Staged
 from rocketq_broker.store import state as states
 from rocketq_broker.store.commit_log import Extent, LogCursor
+from rocketq_broker.store.consume_queue import Tail
 from rocketq_broker.store.held_copies import HeldCopy, LostFrame
 from rocketq_broker.store.machine import CopyName, CopySkipped, HeldFrame
 from rocketq_broker.store.merging import Addressed, may_have_keys, merge
@@ -161,7 +167,13 @@ class GroupPlan:
     #: Operations that are answered when held frames have been copied, by this group or a later one.
     awaiting: list[ChangeState] = field(default_factory=list)
     ends: dict[QueueKey, int] = field(default_factory=dict)
+    #: Where the units of each queue end with this group, once they are written.
+    tails: dict[QueueKey, Tail] = field(default_factory=dict)
     _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
+    #: Whether an append that waits has several batches, which may come to lie in several frames.
+    _may_span: bool = False
+    #: Whether the append of the frame that was placed last goes on in the next one.
+    _unfinished: bool = False
 
     def add(self, operation: Operation) -> None:
         """Plan one operation; a refused one is answered with its error."""
@@ -193,6 +205,7 @@ class GroupPlan:
         for index, each in enumerate(operation.batches):
             key = ((entry.number, each.queue), operation.topic)
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
+        self._may_span |= len(operation.batches) > 1
         self.receipts.append(receipt)
 
     def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
@@ -203,11 +216,12 @@ class GroupPlan:
             self._place_change(opened)
         number = hold.number(self.state)
         receipt = Receipt(operation, [])
-        for each in operation.batches:
+        last = len(operation.batches) - 1
+        for index, each in enumerate(operation.batches):
             count = each.rows
             at, size = self._place(
                 hold.kind, operation.topic.encode(), each.encapsulated, queue=each.queue,
-                queue_offset=number, count=count,
+                queue_offset=number, count=count, unfinished=index < last,
             )  # fmt: skip
             frame = HeldFrame(at, size, count, each.queue, entry.number)
             self.state = self.state.held(hold.kind, number, frame, at_ms)
@@ -260,29 +274,35 @@ class GroupPlan:
     def place_waiting(self) -> None:
         """Give every batch that waits its frame; call it once more after the last operation."""
         waiting, self._waiting = self._waiting, {}
-        for (key, topic), entries in waiting.items():
-            run: list[_Waiting] = []
-            run_bytes = run_messages = 0
-            for each in entries:
-                size, messages = each.batch.merged_bytes, each.batch.rows
-                full = run_bytes + size > MERGED_BYTES_MAX or run_messages + messages > BATCH_MESSAGES_MAX
-                if run and (size > self.merge_bytes or full):
-                    self._place_messages(key, topic, run)
-                    run, run_bytes, run_messages = [], 0, 0
-                run.append(each)
-                run_bytes, run_messages = run_bytes + size, run_messages + messages
-                if size > self.merge_bytes:
-                    self._place_messages(key, topic, run)
-                    run, run_bytes, run_messages = [], 0, 0
-            if run:
-                self._place_messages(key, topic, run)
+        may_span, self._may_span = self._may_span, False
+        runs = [(key, topic, run) for (key, topic), entries in waiting.items() for run in self._runs(entries)]
+        unfinished = _unfinished([run for _, _, run in runs]) if may_span else [False] * len(runs)
+        for (key, topic, run), goes_on in zip(runs, unfinished, strict=True):
+            self._place_messages(key, topic, run, goes_on)
 
-    def _place_messages(self, key: QueueKey, topic: str, run: list[_Waiting]) -> None:
+    def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
+        """Cut what waits for one queue into the runs that become a frame each."""
+        runs: list[list[_Waiting]] = []
+        run_bytes = run_messages = 0
+        is_open = False
+        for each in entries:
+            size, messages = each.batch.merged_bytes, each.batch.rows
+            run_bytes, run_messages = run_bytes + size, run_messages + messages
+            full = run_bytes > MERGED_BYTES_MAX or run_messages > BATCH_MESSAGES_MAX
+            if is_open and not full and size <= self.merge_bytes:
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+                run_bytes, run_messages = size, messages
+                is_open = size <= self.merge_bytes
+        return runs
+
+    def _place_messages(self, key: QueueKey, topic: str, run: list[_Waiting], unfinished: bool) -> None:
         body, count, tag_hashes, has_keys = merge([each.batch for each in run])
         first = self._next_offset(key)
         log_offset, size = self._place(
             FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=count,
-            has_keys=has_keys,
+            has_keys=has_keys, unfinished=unfinished,
         )  # fmt: skip
         self.frames.append(FrameUnits(key, topic, first, log_offset, size, tag_hashes))
         for each in run:
@@ -293,7 +313,7 @@ class GroupPlan:
 
     def _place(
         self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,
-        count: int = 0, has_keys: bool = False, published: bool = False,
+        count: int = 0, has_keys: bool = False, published: bool = False, unfinished: bool = False,
     ) -> tuple[int, int]:  # fmt: skip
         """Add one frame to the plan, behind a state frame if it begins a segment; return place and size."""
         size = frame_size(topic, len(body))
@@ -307,12 +327,14 @@ class GroupPlan:
                     self.stored_at_us,
                     self.epoch,
                 )
-                self._place(FrameKind.STATE, b"", states.encode(picture))
+                # In the midst of an append it must not be where the log ends, either.
+                self._place(FrameKind.STATE, b"", states.encode(picture), unfinished=self._unfinished)
+        self._unfinished = unfinished
         at = self.cursor.place(size)
         parts = encode(
             kind=kind, topic=topic, body=body, queue=queue, queue_offset=queue_offset, count=count,
             log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, epoch=self.epoch,
-            has_keys=has_keys, published=published,
+            has_keys=has_keys, published=published, unfinished=unfinished,
         )  # fmt: skip
         self._extend(at, size, parts)
         return at, size
@@ -321,3 +343,10 @@ class GroupPlan:
         if not self.extents or self.extents[-1].segment != self.cursor.start:
             self.extents.append(Extent(self.cursor.start, at))
         self.extents[-1].add(size, parts)
+
+
+def _unfinished(runs: Sequence[Sequence[_Waiting]]) -> list[bool]:
+    """Return for each run whether an append goes on behind it that is in this run or in one before it."""
+    last = {id(each.receipt): at for at, run in enumerate(runs) for each in run}
+    reached = accumulate((max(last[id(each.receipt)] for each in run) for run in runs), max)
+    return [end > at for at, end in enumerate(reached)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from posixpath import dirname
 from typing import Final
@@ -20,6 +21,7 @@ from rocketq.errors import CorruptFrame, StoreFull
 from rocketq.protocol.model import FlushMode, TimeBoundary
 from rocketq_broker.store import reader, retention
 from rocketq_broker.store import snapshot as snapshots
+from rocketq_broker.store.clock_watch import ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.ends import LogEnds
@@ -27,6 +29,7 @@ from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, St
 from rocketq_broker.store.files import FULL_ERRORS, Files
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.key_index import KeyIndex
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.retention import SegmentFacts, Verdict
 from rocketq_broker.store.state import Picture
@@ -61,7 +64,9 @@ class Housekeeping:
         ends: LogEnds,
         writer: LogWriter,
         index: KeyIndex,
+        repair: QueueRepair,
         clock: Clock,
+        watch: ClockWatch,
     ) -> None:
         self._config = config
         self._files = files
@@ -71,7 +76,9 @@ class Housekeeping:
         self._ends = ends
         self._writer = writer
         self._index = index
+        self._repair = repair
         self._clock = clock
+        self._watch = watch
         self.snapshot_position = 0
         self._snapshot_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -166,6 +173,7 @@ class Housekeeping:
                     return
                 ranges = self._queues.ranges(ends.state)
                 picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
+                tails = self._queues.tails()
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
             try:
@@ -177,7 +185,7 @@ class Housekeeping:
                 raise
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
-                snapshots.write(self._files, snapshots.Snapshot(position, picture))
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
                 self.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
@@ -207,18 +215,14 @@ class Housekeeping:
     def put_index_in_file(self) -> None:
         """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
         with _full_disk_is_no_fault():
-            try:
-                self._index.catch_up()
-            except CorruptFrame as damage:
-                # Over a log that rots, a broker must still be able to stop in good order.
-                self.troubles["rocketq-index"] = damage
+            self._index.catch_up()
             self._index.write_file()
 
     # --- retention --------------------------------------------------------------------
 
     def retain(self) -> Verdict:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
-        now_us = self._clock.now_us()
+        now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._ends.state.floor
         verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
@@ -252,12 +256,12 @@ class Housekeeping:
         for queue in self._queues.all():
             # Of a queue that is deleted at this moment there is nothing to retain.
             with suppress(FileNotFoundError):
-                queue.raise_min(queue.first_at(begin))
+                queue.raise_min(self._repair.read(partial(queue.first_at, begin)))
         self.take_snapshot(even_if_current=True)
         self._log.remove_oldest(count)
         self._index.forget_below(begin)
 
-    def _retain_topic(self, entry: TopicEntry, now_us: int) -> None:
+    def _retain_topic(self, entry: TopicEntry, now_us: int | None) -> None:
         config = entry.config
         for queue_id in range(entry.queues):
             queue = self._queues.get((entry.number, queue_id))
@@ -265,13 +269,14 @@ class Housekeeping:
                 continue
             low = queue.min
             try:
-                if config.retention_ms is not None:
+                if config.retention_ms is not None and now_us is not None:
                     oldest_us = now_us - config.retention_ms * 1000
-                    low = reader.offset_at(
-                        self._log, queue, queue.min, queue.end, oldest_us, TimeBoundary.LOWER
+                    look = partial(
+                        reader.offset_at, self._log, queue, low, queue.end, oldest_us, TimeBoundary.LOWER
                     )
+                    low = self._repair.read(look)
                 if config.retention_bytes is not None:
-                    low = max(low, queue.first_within(config.retention_bytes))
+                    low = max(low, self._repair.read(partial(queue.first_within, config.retention_bytes)))
             except (SegmentGone, FileNotFoundError):
                 # The queue's first offset has just moved up, or its topic went; the next round sees it.
                 continue

@@ -5,9 +5,14 @@
      8  u64  log begin    the stretch [begin, end) of the log that is indexed here
     16  u64  log end
     24  i64  first store time, 32 i64 last store time, of the frames in it, µs
-    40  u32  entries      48 zeros
+    40  u32  entries      44 u32  holes; the rest zeros
     64  entries           | key hash: u64 | log offset: u64 | row: u32 |, ascending by hash
         table             for each block of 512 entries: its first hash u64, its CRC-32C u32
+        holes             | log begin: u64 | log end: u64 | first: i64 | last: i64 |, ascending
+
+A *hole* is a part of the stretch whose frames cannot be read, so that no key of them is here. `first` and
+`last` bound the time when its messages were stored: the times of the sound frames around it.
+A file from before holes were kept has none.
 
 RocketMQ's IndexFile chains entries through hash slots, one write a message. A
 sorted run is built with one sort of a whole array instead, and is found in by
@@ -19,6 +24,7 @@ hashes are kept; who asks rechecks topic and key in the log.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,16 +40,37 @@ ENTRY: Final = np.dtype([("hash", "<u8"), ("log_offset", "<u8"), ("row", "<u4")]
 BLOCK_ENTRIES: Final = 512
 
 _BLOCK: Final = np.dtype([("first", "<u8"), ("crc", "<u4")])
+_HOLE: Final = struct.Struct("<QQqq")
 _MAGIC: Final = b"RQX\x01"
-_HEADER: Final = struct.Struct("<QQqqI20x")
+_HEADER: Final = struct.Struct("<QQqqII16x")
 _HEADER_BYTES: Final = 64
 
 Entries = npt.NDArray[np.void]
 
+#: The bounds of a time that is not known.
+EARLIEST_US: Final = 0
+LATEST_US: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Log offsets [begin, end) that the index does not cover, and when their messages were stored (µs).
+
+    EARLIEST_US and LATEST_US stand for a bound that is not known.
+    """
+
+    begin: int
+    end: int
+    first_us: int = EARLIEST_US
+    last_us: int = LATEST_US
+
+    def overlaps(self, begin_us: int, end_us: int) -> bool:
+        return self.first_us <= end_us and begin_us <= self.last_us
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the log, and the store times of the first and last frame in it (0 and 0 if none)."""
+    """A part of the log, and when the first and last frame with keys in it were stored (0 and 0 if none)."""
 
     begin: int
     end: int
@@ -65,6 +92,7 @@ class IndexFile:
     path: str
     stretch: Stretch
     entries: int
+    holes: tuple[Hole, ...]
     _table: npt.NDArray[np.void]
     _file: File
 
@@ -103,7 +131,7 @@ def path_of(stretch: Stretch) -> str:
     return f"{DIRECTORY}/{stretch.begin:020d}-{stretch.end:020d}"
 
 
-def write(files: Files, stretch: Stretch, entries: Entries) -> IndexFile:
+def write(files: Files, stretch: Stretch, entries: Entries, holes: Sequence[Hole] = ()) -> IndexFile:
     """Write entries, in any order, as the file of a stretch, durably and all at once."""
     # `take` moves records six times as fast as [].
     ordered = entries.take(_order(np.ascontiguousarray(entries["hash"])))
@@ -115,8 +143,11 @@ def write(files: Files, stretch: Stretch, entries: Entries) -> IndexFile:
     table["crc"] = [
         google_crc32c.value(data[at : at + block_bytes]) for at in range(0, len(data), block_bytes)
     ]
-    header = _HEADER.pack(stretch.begin, stretch.end, stretch.first_us, stretch.last_us, len(ordered))
-    tail = table.tobytes()
+    header = _HEADER.pack(
+        stretch.begin, stretch.end, stretch.first_us, stretch.last_us, len(ordered), len(holes)
+    )
+    packed = (_HOLE.pack(each.begin, each.end, each.first_us, each.last_us) for each in holes)
+    tail = table.tobytes() + b"".join(packed)
     crc = google_crc32c.extend(google_crc32c.value(header), tail)
     path = path_of(stretch)
     files.make_directory(DIRECTORY)
@@ -126,7 +157,7 @@ def write(files: Files, stretch: Stretch, entries: Entries) -> IndexFile:
     file.sync()
     files.replace(f"{DIRECTORY}/new", path)
     files.sync_directory(DIRECTORY)
-    return IndexFile(path, stretch, len(ordered), table, file)
+    return IndexFile(path, stretch, len(ordered), tuple(holes), table, file)
 
 
 def _order(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
@@ -145,13 +176,17 @@ def read(files: Files, path: str) -> IndexFile:
     head = file.read(_HEADER_BYTES, 0)
     if len(head) < _HEADER_BYTES or head[:4] != _MAGIC:
         raise CorruptIndex(path, "it does not begin with its magic number")
-    begin, end, first_us, last_us, entries = _HEADER.unpack_from(head, 8)
+    begin, end, first_us, last_us, entries, hole_count = _HEADER.unpack_from(head, 8)
     blocks = -(-entries // BLOCK_ENTRIES)
-    tail = file.read(blocks * _BLOCK.itemsize, _HEADER_BYTES + entries * ENTRY.itemsize)
+    table_bytes = blocks * _BLOCK.itemsize
+    tail_bytes = table_bytes + hole_count * _HOLE.size
+    tail = file.read(tail_bytes, _HEADER_BYTES + entries * ENTRY.itemsize)
     crc = google_crc32c.extend(google_crc32c.value(head[8:]), tail)
     stretch = Stretch(begin, end, first_us, last_us)
-    if crc != int.from_bytes(head[4:8], "little") or len(tail) != blocks * _BLOCK.itemsize:
+    if crc != int.from_bytes(head[4:8], "little") or len(tail) != tail_bytes:
         raise CorruptIndex(path, "the checksum of its header and table does not hold")
     if path != path_of(stretch):
         raise CorruptIndex(path, "its name and its header name different stretches of the log")
-    return IndexFile(path, stretch, entries, np.frombuffer(tail, dtype=_BLOCK), file)
+    holes = tuple(Hole(*bounds) for bounds in _HOLE.iter_unpack(tail[table_bytes:]))
+    table = np.frombuffer(tail, dtype=_BLOCK, count=blocks)
+    return IndexFile(path, stretch, entries, holes, table, file)

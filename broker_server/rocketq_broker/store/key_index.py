@@ -11,12 +11,16 @@ A message has the keys of its `key` column and, separated by spaces, of its
 property KEYS (RocketMQ: IndexService.buildIndex). Hashes only narrow the search:
 topic, key, time and place are rechecked in the log, so a collision, a deleted
 topic's message or a stale file is never returned.
+
+Where frames cannot be read, the indexer goes on with the next sound one and keeps the part between as a
+*hole*, in the index file too. A search answers with the holes that may hide what it looks for, and with
+the frames that it was led to and could not read. Frames without keys are read only as far as their header.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,19 +29,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.protocol.frame import Frame, verify
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.hashing import PRIME_1, PRIME_2, hash_column, hash_value
 from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.slices import FrameSlice
+from rocketq.protocol.system_properties import KEYS
 from rocketq_broker.store import index_file
 from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.damage import next_sound_frame, sound_frames_behind, sound_header
 from rocketq_broker.store.ends import LogEnds
-from rocketq_broker.store.errors import CorruptIndex, SegmentGone
+from rocketq_broker.store.errors import CorruptIndex, SegmentGone, StoreError, UnreadableLog
 from rocketq_broker.store.files import Files
-from rocketq_broker.store.index_file import ENTRY, Entries, IndexFile, Stretch, of_hash
+from rocketq_broker.store.index_file import (
+    EARLIEST_US,
+    ENTRY,
+    LATEST_US,
+    Entries,
+    Hole,
+    IndexFile,
+    Stretch,
+    of_hash,
+)
 from rocketq_broker.store.queues import Queues
 
-KEYS_PROPERTY: Final = "KEYS"
 #: A file is written at this many entries, or when this much log has gone by without.
 FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
@@ -56,6 +71,24 @@ class KeyQuery:
     limit: int = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the indexer takes from one frame, or from a part of the log that it cannot read."""
+
+    stretch: Stretch
+    entries: Entries | None = None
+    hole: Hole | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search found, each message a slice of one, and the holes that may hide more of it."""
+
+    slices: tuple[FrameSlice, ...]
+    holes: tuple[Hole, ...]
+
+
 def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the hash of `topic` with each key (RocketMQ: buildKey, `topic#key`)."""
     hashes = hash_column(column)
@@ -68,17 +101,28 @@ def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
 class KeyIndex:
     """The index files of one store and the part not yet in a file. Its own thread calls `catch_up`."""
 
-    def __init__(self, files: Files, log: CommitLog, queues: Queues, ends: LogEnds) -> None:
+    def __init__(
+        self,
+        files: Files,
+        log: CommitLog,
+        queues: Queues,
+        ends: LogEnds,
+        on_damage: Callable[[StoreError], None],
+    ) -> None:
         self._files = files
         self._log = log
         self._queues = queues
         self._ends = ends
+        self._on_damage = on_damage
         self._lock = threading.Lock()
         #: Held by whoever builds: one at a time follows the log or writes a file.
         self._building = threading.RLock()
         self._index: list[IndexFile] = []
         self._recent: list[Entries] = []
         self._recent_entries = 0
+        self._recent_holes: list[Hole] = []
+        #: Frames that searches were led to and could not read, by log offset.
+        self._met: dict[int, Hole] = {}
         self._stretch = Stretch(0, 0, 0, 0)
         self.notes: list[str] = []
 
@@ -96,6 +140,9 @@ class KeyIndex:
                 self._files.remove(path)
                 continue
             joins = at is None or opened.stretch.begin == at
+            if any(self._is_readable(each) for each in opened.holes):
+                self.notes.append(f"{path} has a hole where the log can be read again; it is built anew.")
+                joins = False
             if not joins or opened.stretch.end > self._log.end or opened.stretch.end <= self._log.begin:
                 self._files.remove(path)
                 continue
@@ -109,7 +156,7 @@ class KeyIndex:
         self._restart(self._log.begin if at is None else at)
 
     def _restart(self, at: int) -> None:
-        self._recent, self._recent_entries = [], 0
+        self._recent, self._recent_entries, self._recent_holes = [], 0, []
         self._stretch = Stretch(at, at, 0, 0)
 
     @property
@@ -126,14 +173,16 @@ class KeyIndex:
         end = min(self._ends.durable, self._ends.confirmed)
         begin = max(self.position, self._log.begin)
         stop = min(end, begin + bytes_max)
-        for header, frame in self._log.keyed_frames(begin, end):
-            entries = None if frame is None else entries_of(frame)
+        for step in walk(self._log, begin, end):
             with self._lock:
-                if entries is not None:
-                    self._recent.append(entries)
-                    self._recent_entries += entries.size
-                at, stored = header.log_offset + header.size, header.stored_at_us
-                self._stretch = self._stretch.joined(Stretch(begin, at, stored, stored))
+                if step.entries is not None:
+                    self._recent.append(step.entries)
+                    self._recent_entries += step.entries.size
+                if step.hole is not None:
+                    self._recent_holes.append(step.hole)
+                self._stretch = self._stretch.joined(step.stretch)
+            if step.hole is not None:
+                self._on_damage(UnreadableLog(step.hole.begin, step.hole.end, step.why))
             if self._is_due():
                 self.write_file()
             if self.position >= stop:
@@ -153,17 +202,36 @@ class KeyIndex:
         if self._stretch.begin == self._stretch.end:
             return
         runs, stretch, replaced = list(self._recent), self._stretch, None
+        holes = tuple(self._recent_holes)
         last = self._index[-1] if self._index else None
         small = last is not None and last.entries < SMALL_FILE_ENTRIES
         if last is not None and small and last.entries + self._recent_entries <= FILE_ENTRIES:
             runs, stretch, replaced = [last.all(), *runs], last.stretch.joined(stretch), last
+            holes = (*last.holes, *holes)
         entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        written = index_file.write(self._files, stretch, entries)
+        written = index_file.write(self._files, stretch, entries, holes)
         with self._lock:
             self._index = [*(self._index[:-1] if replaced else self._index), written]
             self._restart(stretch.end)
         if replaced is not None:
             self._files.remove(replaced.path)
+
+    def holes(self) -> list[Hole]:
+        """Return the parts of the present log that cannot be read, as far as they are known."""
+        with self._lock:
+            indexed = [*(hole for each in self._index for hole in each.holes), *self._recent_holes]
+            known = [*indexed, *(hole for hole in self._met.values() if hole not in indexed)]
+        return [each for each in known if each.end > self._log.begin]
+
+    def _is_readable(self, hole: Hole) -> bool:
+        if hole.begin < self._log.begin:
+            return False
+        try:
+            if self._log.header(hole.begin).kind == FrameKind.LOST:
+                return False
+        except CorruptFrame:
+            return False
+        return sound_header(self._log, hole.begin) is not None
 
     def forget_below(self, log_begin: int) -> None:
         """Remove the files whose stretch of the log is gone."""
@@ -177,10 +245,18 @@ class KeyIndex:
 
     # --- finding ----------------------------------------------------------------------
 
-    def find(self, query: KeyQuery) -> list[FrameSlice]:
-        """Return the messages that a query asks for, newest first, each as a slice of one message."""
+    def find(self, query: KeyQuery) -> Search:
+        """Return the messages that a query asks for, newest first, and what it could not look into."""
         key_hash = int(key_hashes(query.topic, pa.array([query.key], pa.binary()))[0])
         found: list[FrameSlice] = []
+        with self._lock:
+            indexed = [*self._recent_holes, *(hole for each in self._index for hole in each.holes)]
+        holes = {
+            each.begin: each
+            for each in indexed
+            if each.end > self._log.begin and each.overlaps(query.begin_us, query.end_us)
+        }
+        reader = _LastFrame(self._log)
         for entries in self._runs(query, key_hash):
             newest_first = np.lexsort((entries["row"], entries["log_offset"]))[::-1]
             for log_offset, row in zip(
@@ -188,12 +264,35 @@ class KeyIndex:
                 entries["row"][newest_first].tolist(),
                 strict=True,
             ):
-                piece = self._rechecked(query, log_offset, row)
+                try:
+                    piece = self._rechecked(query, reader, log_offset, row)
+                except CorruptFrame as damage:
+                    hole = self._met_damage(log_offset, str(damage.facts["why"]))
+                    holes[hole.begin] = hole
+                    continue
+                if piece is None and reader.is_older_than(query.begin_us):
+                    # Store times never decrease along the log, and these entries lead back along it.
+                    break
                 if piece is not None:
                     found.append(piece)
                     if len(found) >= query.limit:
-                        return found
-        return found
+                        return Search(tuple(found), _ascending(holes))
+        return Search(tuple(found), _ascending(holes))
+
+    def _met_damage(self, log_offset: int, why: str) -> Hole:
+        """Return the hole that begins at a frame which a search could not read; report it once."""
+        with self._lock:
+            known = self._met.get(log_offset)
+        if known is not None:
+            return known
+        end = min(self._ends.durable, self._ends.confirmed)
+        behind = next_sound_frame(self._log, log_offset, end)
+        hole = Hole(log_offset, end if behind is None else behind.log_offset)
+        with self._lock:
+            is_new = self._met.setdefault(log_offset, hole) is hole
+        if is_new:
+            self._on_damage(UnreadableLog(hole.begin, hole.end, why))
+        return hole
 
     def _runs(self, query: KeyQuery, key_hash: int) -> Iterator[Entries]:
         with self._lock:
@@ -218,21 +317,22 @@ class KeyIndex:
         if current is not damaged:
             return current
         begin = max(damaged.stretch.begin, self._log.begin)
-        frames = self._log.keyed_frames(begin, damaged.stretch.end)
-        runs = [entries_of(frame) for _, frame in frames if frame is not None]
+        steps = list(walk(self._log, begin, damaged.stretch.end))
+        runs = [each.entries for each in steps if each.entries is not None]
         entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        written = index_file.write(self._files, damaged.stretch, entries)
+        holes = [each.hole for each in steps if each.hole is not None]
+        written = index_file.write(self._files, damaged.stretch, entries, holes)
         with self._lock:
             self._index = [written if each is damaged else each for each in self._index]
         return written
 
-    def _rechecked(self, query: KeyQuery, log_offset: int, row: int) -> FrameSlice | None:
+    def _rechecked(self, query: KeyQuery, reader: _LastFrame, log_offset: int, row: int) -> FrameSlice | None:
         try:
-            header = self._log.header(log_offset)
-            if not query.begin_us <= header.stored_at_us <= query.end_us:
-                return None
-            frame = verify(pa.py_buffer(self._log.read(log_offset, header.size)))
+            frame = reader.read(log_offset)
         except SegmentGone:
+            return None
+        header = frame.header
+        if not query.begin_us <= header.stored_at_us <= query.end_us:
             return None
         entry = self._ends.state.topics.get(query.topic)
         if frame.topic != query.topic or entry is None:
@@ -246,6 +346,68 @@ class KeyIndex:
         if query.key not in set(_keys(message)):
             return None
         return FrameSlice(header, offset, message)
+
+
+class _LastFrame:
+    """Reads and verifies frames, and keeps the last one: entries of one frame come one after the other."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._frame: Frame | None = None
+
+    def read(self, log_offset: int) -> Frame:
+        """Return the frame at a log offset; raise CorruptFrame, or SegmentGone."""
+        if self._frame is None or self._frame.header.log_offset != log_offset:
+            header = self._log.header(log_offset)
+            frame = self._log.frame(log_offset, header.size)
+            if frame.header.log_offset != log_offset:
+                raise CorruptFrame(log_offset, f"it belongs to log offset {frame.header.log_offset}")
+            if frame.header.kind == FrameKind.LOST:
+                raise CorruptFrame(log_offset, _LOST)
+            self._frame = frame
+        return self._frame
+
+    def is_older_than(self, at_us: int) -> bool:
+        """Whether the frame that was read last was stored before that time."""
+        return self._frame is not None and self._frame.header.stored_at_us < at_us
+
+
+def _ascending(holes: dict[int, Hole]) -> tuple[Hole, ...]:
+    return tuple(holes[begin] for begin in sorted(holes))
+
+
+def walk(log: CommitLog, begin: int, end: int) -> Iterator[Step]:
+    """Yield what the frames in [begin, end) give to the index, and the holes between them.
+
+    `end` must be where a frame ends. A time is only taken from a frame that was verified.
+    """
+    at, sound_us = begin, EARLIEST_US
+    while at < end:
+        try:
+            for header, frame in log.keyed_frames(at, end):
+                if header.kind == FrameKind.LOST:
+                    yield _step_over(log, header.log_offset, header.log_offset + header.size, sound_us, _LOST)
+                elif frame is None:
+                    yield Step(Stretch(at, header.log_offset + header.size, 0, 0))
+                else:
+                    sound_us = header.stored_at_us
+                    stretch = Stretch(at, header.log_offset + header.size, sound_us, sound_us)
+                    yield Step(stretch, entries_of(frame))
+                at = header.log_offset + header.size
+        except CorruptFrame as damage:
+            behind = next_sound_frame(log, at, end)
+            following = end if behind is None else behind.log_offset
+            yield _step_over(log, at, following, sound_us, str(damage.facts["why"]))
+            at = following
+
+
+_LOST: Final = "salvage found it damaged"
+
+
+def _step_over(log: CommitLog, begin: int, end: int, sound_us: int, why: str) -> Step:
+    behind = sound_frames_behind(log, max(begin, end - 8))
+    latest_us = next((each.stored_at_us for each in behind if each.kind != FrameKind.LOST), LATEST_US)
+    return Step(Stretch(begin, end, 0, 0), hole=Hole(begin, end, sound_us, latest_us), why=why)
 
 
 def entries_of(frame: Frame) -> Entries:
@@ -280,7 +442,7 @@ def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64
     properties = batch.column("properties")
     if properties.null_count == len(properties):
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
-    joined = pc.map_lookup(properties, pa.scalar(KEYS_PROPERTY), "first")
+    joined = pc.map_lookup(properties, pa.scalar(KEYS), "first")
     if joined.null_count == len(joined):
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     lists = pc.utf8_split_whitespace(joined)

@@ -64,12 +64,12 @@ def pieces(
 
     Raises CorruptQueue where a unit names no place of a frame.
     """
-    for piece in joined(_by_runs(queue, offset, stop, hashes)):
+    for piece in _joined(_by_runs(queue, offset, stop, hashes)):
         check_extent(log, queue, piece.place)
         yield piece
 
 
-def joined(parts: Iterator[Piece]) -> Iterator[Piece]:
+def _joined(parts: Iterator[Piece]) -> Iterator[Piece]:
     """Join neighbours of the same frame."""
     held: Piece | None = None
     try:

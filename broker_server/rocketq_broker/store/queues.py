@@ -19,6 +19,9 @@ DIRECTORY: Final = "consumequeue"
 #: A queue's place in the store: its topic's number and its id.
 QueueKey = tuple[int, int]
 
+#: The checksum of the units behind each queue's last complete block, by topic number and queue id.
+TailChecksums = dict[int, dict[int, int]]
+
 _EMPTY: Final = QueueRange(0, 0)
 
 
@@ -30,6 +33,8 @@ class Queues:
         self._handles = handles
         self._file_units = file_units
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        #: Blocks of damaged units that were built again from the log (`queue_repair`).
+        self.rebuilt_blocks = 0
         #: Files written since the last snapshot synced them.
         self.dirty: set[str] = set()
 
@@ -53,7 +58,7 @@ class Queues:
     def tail(self, key: QueueKey) -> int:
         """Return the next offset that the log writer gives out in a queue."""
         queue = self._queues.get(key)
-        return 0 if queue is None else queue.tail
+        return 0 if queue is None else queue.written.end
 
     def ranges(self, state: State) -> dict[int, tuple[QueueRange, ...]]:
         """Return what readers may see of every topic's queues."""
@@ -63,12 +68,20 @@ class Queues:
         """Return every topic's queue ranges as the log writer has them, with the ends it plans."""
         return _rows(state, lambda key: QueueRange(self.range(key).min, planned.get(key, self.tail(key))))
 
-    def reset(self, ranges: Mapping[int, Sequence[QueueRange]]) -> None:
+    def tails(self) -> TailChecksums:
+        """Return the tail checksum of every queue that has one."""
+        found: TailChecksums = {}
+        for (number, queue_id), queue in self._queues.items():
+            if queue.tail.end > queue.tail.first:
+                found.setdefault(number, {})[queue_id] = queue.tail.crc
+        return found
+
+    def reset(self, ranges: Mapping[int, Sequence[QueueRange]], tails: TailChecksums) -> None:
         """Make the table hold exactly these ranges, and cut or remove the files to fit."""
         self._queues.clear()
         for key, each in keyed(ranges):
             if each.end:
-                self.make(key).reset(each.min, each.end)
+                self.make(key).reset(each.min, each.end, tails.get(key[0], {}).get(key[1], 0))
         for number in self._files.list(DIRECTORY):
             for queue in self._files.list(f"{DIRECTORY}/{number}"):
                 if (int(number), int(queue)) not in self._queues:
@@ -95,6 +108,10 @@ class Queues:
         for queue in self._files.list(f"{DIRECTORY}/{number}"):
             self.drop((number, int(queue)))
         self._files.remove(f"{DIRECTORY}/{number}")
+
+    def of_topic(self, number: int) -> list[ConsumeQueue]:
+        """Return the queues of a topic that ever had a message."""
+        return [queue for key, queue in list(self._queues.items()) if key[0] == number]
 
     def all(self) -> list[ConsumeQueue]:
         """Return all queues as they are now."""

@@ -5,46 +5,28 @@ lies, and each frame's header how far it reaches. Many small frames are found by
 reading units in runs; large ones by hopping from header to header, so their
 thousands of equal units are never read. Neighbouring frames are read at once.
 
-Units have no checksum, and a frame's own only says that it is some frame. So
-what they led to is held against what was asked for, topic, queue and offset,
-before it is answered; bodies are left to the client, who verifies them anyway.
+Units are read under their checksums (`consume_queue`). What they lead to is compared with
+what was asked for, topic, queue and offset, all the same before it is answered: a frame's
+own checksum only says that it is some frame. Bodies are left to the client, who verifies them anyway.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, verify
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader
 from rocketq.protocol.model import TimeBoundary
 from rocketq_broker.store.commit_log import CommitLog
-from rocketq_broker.store.consume_queue import ConsumeQueue
-from rocketq_broker.store.errors import CorruptQueue
+from rocketq_broker.store.consume_queue import BLOCK_UNITS, ConsumeQueue
 
-#: Units read at a time while frames are looked up.
-RUN_UNITS: Final = 128
 #: Of a frame's header: size, queue, queue offset, log offset, count and topic length.
 _IDENTITY: Final = struct.Struct("<I16xIQQ8xI4xH")
-
-
-class Log(Protocol):
-    """What reading frames needs of the log."""
-
-    def read(self, at: int, size: int) -> bytes: ...
-
-    def segment_of(self, at: int) -> int: ...
-
-
-class NamedQueue(Protocol):
-    """What reading frames needs of a queue: its number, and how to say that it leads astray."""
-
-    id: int
-
-    def corrupt(self, offset: int, why: str) -> CorruptQueue: ...
 
 
 class Place(NamedTuple):
@@ -53,6 +35,26 @@ class Place(NamedTuple):
     log_offset: int
     size: int
     offset: int
+
+
+def whole_frames(
+    log: CommitLog, queue: ConsumeQueue, topic: str, offset: int, end: int, max_bytes: int,
+    max_messages: int | None,
+) -> tuple[list[bytes], int]:  # fmt: skip
+    """Return the frames that hold [offset, ...) and the queue offset after the last; `offset` < `end`.
+
+    The frames before a damaged one are answered; the next pull begins at the damaged one. Raises
+    CorruptQueue, or CorruptFrame if the first frame is damaged.
+    """
+    try:
+        frames, following = locate(log, queue, offset, end, max_bytes, max_messages)
+        return read(log, queue, topic, frames), following
+    except CorruptFrame as damage:
+        damaged_from = queue.first_at(damage.offset)
+        if damaged_from <= offset:
+            raise
+    frames, following = locate(log, queue, offset, damaged_from, max_bytes, max_messages)
+    return read(log, queue, topic, frames), following
 
 
 def locate(
@@ -67,7 +69,8 @@ def locate(
     total = 0
     at = offset
     while at < limit:
-        units = queue.read(at, min(RUN_UNITS, end - at))
+        # A block is read whole in any case.
+        units = queue.read(at, min(BLOCK_UNITS - at % BLOCK_UNITS, end - at))
         places = units["log_offset"]
         firsts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist()]
         for index, first in enumerate(firsts):
@@ -98,7 +101,7 @@ def read(log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place
     return chunks
 
 
-def read_frames(log: Log, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
+def read_frames(log: CommitLog, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
     """Read frames in order, neighbours at once; yield the bytes of each, fewer if the segment ends before."""
     for run in _runs(log, frames):
         first = run[0].log_offset
@@ -108,7 +111,7 @@ def read_frames(log: Log, frames: Sequence[Place]) -> Iterator[pa.Buffer]:
             yield data.slice(min(at, data.size), max(0, min(each.size, data.size - at)))
 
 
-def _runs(log: Log, frames: Sequence[Place]) -> list[list[Place]]:
+def _runs(log: CommitLog, frames: Sequence[Place]) -> list[list[Place]]:
     """Part frames where one is not the next one's neighbour within a segment."""
     runs: list[list[Place]] = []
     end = segment = -1
@@ -146,9 +149,9 @@ def _check_identity(
         within += size
 
 
-def refuse(log: Log, queue: NamedQueue, place: Place) -> NoReturn:
+def refuse(log: CommitLog, queue: ConsumeQueue, place: Place) -> NoReturn:
     """Raise CorruptFrame if the log is damaged at a place, else CorruptQueue: the unit leads astray."""
-    header = verify(pa.py_buffer(log.read(place.log_offset, place.size))).header
+    header = log.frame(place.log_offset, place.size).header
     found = f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
     raise queue.corrupt(place.offset, f"at {place.log_offset} lies a frame of {found}")
 

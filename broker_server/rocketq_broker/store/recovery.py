@@ -11,20 +11,27 @@
    frame's durable end does), good data has rotted: CorruptLog, and nothing is
    changed. Otherwise it is the torn tail of a write that was never
    acknowledged as flushed, and the log is cut there.
-5. After an unclean stop, what no snapshot vouches for is written again, and the
+5. An append may take several frames, all but the last marked unfinished. If the sound
+   frames end with one that is marked so, the crash came in the middle of that append: all its
+   frames are cut off. It was never acknowledged, because an answer follows the whole group.
+6. After an unclean stop, what no snapshot vouches for is written again, and the
    log is synced before anything of it is served.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from functools import partial
 
 from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import Frame
 from rocketq_broker.store import snapshot as snapshots
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.damage import witness_against
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.files import Files
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.replay import Replay
 from rocketq_broker.store.snapshot import Snapshot
@@ -53,6 +60,8 @@ class Recovery:
     queues: Queues
     replay: Replay = field(init=False)
     notes: list[str] = field(default_factory=list)
+    #: Sound frames at the end of the log whose append has no end there.
+    _unfinished: int = 0
     #: The log offset below which a snapshot says that all was on disk, whatever became of the queues.
     _vouched: int = 0
 
@@ -69,13 +78,16 @@ class Recovery:
         end = self._replay(begin)
         torn = self.log.end - end
         if torn:
-            self.notes.append(f"cut a torn tail of {torn} bytes at log offset {end}")
+            note = f"cut a torn tail of {torn} bytes at log offset {end}"
+            if self._unfinished:
+                note += f"; it held {self._unfinished} sound frame(s) of an append that was not finished"
+            self.notes.append(note)
             self.log.truncate(end)
         self.replay.write_units()
+        repair = QueueRepair(self.log, self.queues, lambda: self.replay.state, threading.Lock())
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
-            queue.raise_min(queue.first_at(self.log.begin))
-            queue.tail = queue.end
+            queue.raise_min(repair.read(partial(queue.first_at, self.log.begin)))
         if not clean:
             self.log.write_again(begin)
         self.log.sync()
@@ -111,16 +123,19 @@ class Recovery:
         self._vouched = snapshot.position
         if (
             snapshot.position < self.log.begin
+            or snapshot.tails is None
             or not snapshots.vouches_for_queues(self.files)
             or not self.queues.hold_files_for(snapshot.picture.ranges)
         ):
-            self.notes.append("ConsumeQueue files were missing or short; they were rebuilt from the log.")
+            self.notes.append(
+                "ConsumeQueue files or their checksums were missing or short; they were rebuilt from the log."
+            )
             return None
         return snapshot
 
     def _start_from(self, snapshot: Snapshot | None) -> int:
         if snapshot is not None:
-            self.replay.start_from(snapshot.picture)
+            self.replay.start_from(snapshot.picture, snapshot.tails)
             return snapshot.position
         self.replay.start_from(None)
         return self.log.begin
@@ -128,15 +143,22 @@ class Recovery:
     # --- replay ---------------------------------------------------------------------
 
     def _replay(self, begin: int) -> int:
-        """Fold all sound frames from `begin` on; return where they end."""
-        at = begin
+        """Fold all sound frames from `begin` on, each append whole; return where they end."""
+        at = end = begin
+        append: list[Frame] = []
         try:
             for frame in self.log.frames(begin):
-                self.replay.fold(frame)
+                append.append(frame)
                 at += frame.header.size
+                if not frame.header.unfinished:
+                    for each in append:
+                        self.replay.fold(each)
+                    append.clear()
+                    end = at
         except CorruptFrame as damage:
             self._refuse_rot(at, damage)
-        return at
+        self._unfinished = len(append)
+        return end
 
     # --- torn tail or rot -----------------------------------------------------------
 

@@ -21,7 +21,7 @@ from rocketq.protocol.slices import open_batch
 from rocketq_broker.store.consume_queue import Units, units
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.machine import CopyName, HeldFrame
-from rocketq_broker.store.queues import QueueKey, Queues, keyed
+from rocketq_broker.store.queues import QueueKey, Queues, TailChecksums, keyed
 from rocketq_broker.store.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
 
 #: Units are written in runs of about this many.
@@ -51,16 +51,19 @@ class Replay:
     #: A log that is replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
 
-    def start_from(self, picture: Picture | None) -> None:
-        """Begin with a picture, or at the begin of the log, whose first frame has one."""
+    def start_from(self, picture: Picture | None, tails: TailChecksums | None = None) -> None:
+        """Begin with a picture and its queues' tail checksums, or at the begin of the log.
+
+        The first frame of a log has a picture of its own.
+        """
         if picture is None:
             self._needs_picture = True
-            self.queues.reset({})
+            self.queues.reset({}, {})
             return
         self.state = picture.state()
         self.stored_at_us = picture.stored_at_us
         self.epoch = picture.epoch
-        self.queues.reset(picture.ranges)
+        self.queues.reset(picture.ranges, tails or {})
 
     def fold(self, frame: Frame) -> None:
         """Fold the next frame; raise CorruptLog if it does not fit."""
@@ -90,8 +93,8 @@ class Replay:
         """Write the units that are still in memory."""
         for key, runs in self._pending.items():
             queue = self.queues.make(key)
-            made = np.concatenate(runs)
-            queue.write(queue.end - made.size, made)
+            queue.written = queue.write(np.concatenate(runs))
+            queue.advance(queue.written)
         self._pending.clear()
         self._pending_units = 0
 

@@ -2,7 +2,7 @@
 
 Segments go whole and oldest first, never the one being written. Three things can
 condemn the oldest (RocketMQ: CleanCommitLogService):
-  * age: its newest frame is older than `retention_ms`;
+  * age: its newest frame is older than `retention_ms`; not while the clock is doubted (`clock_record`);
   * size: without it the log would still hold `retention_bytes`;
   * the disk: from `clean_percent` on, all that age and size condemn goes at once
     instead of a few segments a round; from `force_percent` on, segments go whatever
@@ -87,13 +87,14 @@ class Verdict:
 def decide(
     policy: RetentionPolicy,
     segments: Sequence[SegmentFacts],
-    now_us: int,
+    now_us: int | None,
     disk: DiskUsage,
     floor: int | None = None,
 ) -> Verdict:
     """Return how many of the oldest segments go; the last one is the writer's and stays.
 
-    So does everything from log offset `floor` on: it is still needed.
+    So does everything from log offset `floor` on: it is still needed. Without `now_us`, a time that is
+    believed, nothing goes by age.
     """
     used = disk.used_percent if disk.free < policy.free_bytes_enough else 0
     refuse = used >= policy.refuse_percent
@@ -105,7 +106,7 @@ def decide(
     total = sum(each.size for each in segments)
     remove, why = 0, ""
     for each in removable:
-        old = now_us - each.newest_us > policy.retention_ms * 1000
+        old = now_us is not None and now_us - each.newest_us > policy.retention_ms * 1000
         large = policy.retention_bytes is not None and total - each.size >= policy.retention_bytes
         if not old and not large:
             break

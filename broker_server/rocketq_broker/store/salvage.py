@@ -22,6 +22,7 @@ from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.damage import sound_frames_behind, sound_header
 from rocketq_broker.store.files import Files
 from rocketq_broker.store.handles import Handles
+from rocketq_broker.store.index_file import DIRECTORY as INDEX_DIRECTORY
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
 
@@ -135,6 +136,9 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     queues = Queues(files, handles, broker_units)
     # The snapshot would vouch for what is no longer there.
     files.remove("state/snapshot")
+    # The key index is built anew, so that it knows where the lost frames are.
+    for name in files.list(INDEX_DIRECTORY):
+        files.remove(f"{INDEX_DIRECTORY}/{name}")
     recovery = Recovery(files, log, queues)
     report = recovery.run(clean=False)
     names = {entry.number: name for name, entry in recovery.replay.state.topics.items()}

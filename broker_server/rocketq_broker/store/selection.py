@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,10 @@ from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, encode, verify
 from rocketq.protocol.ipc import read_stored
 from rocketq.protocol.schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID, nulls
 from rocketq.protocol.slices import SOURCE, filtered_body
-from rocketq_broker.store.jobs import Job, MessageFilter, Scanned
-from rocketq_broker.store.pieces import Piece, Room, groups
-from rocketq_broker.store.reader import Log, NamedQueue, read_frames, refuse
+from rocketq_broker.store.commit_log import CommitLog
+from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq_broker.store.pieces import Piece, Room, groups, pieces
+from rocketq_broker.store.reader import read_frames, refuse
 
 #: What one filtered pull looks at, in messages and in bytes of frames read.
 SCAN_MESSAGES_MAX: Final = 1 << 18
@@ -51,17 +52,54 @@ _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 Columns = list[pa.Array | None]
 
 
-def scan(log: Log, queue: NamedQueue, job: Job, found: Iterator[Piece]) -> Scanned:
-    """Look at pieces until a limit of the job is reached."""
-    under_way = _Scan(log, queue, job.topic, job.chosen, job.max_bytes, job.wanted)
-    reached = _run(under_way, log, found, job.stop)
-    under_way.finish()
-    if under_way.found >= under_way.wanted:
-        reached = under_way.next_offset
-    return Scanned(under_way.chunks, under_way.found, sum(map(len, under_way.chunks)), reached)
+class MessageFilter(Protocol):
+    """What a selection needs of a filter."""
+
+    @property
+    def hashes(self) -> npt.NDArray[np.uint64] | None:
+        """The tag hashes that can match, or None if tags do not decide."""
+        ...
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return for each message whether it matches."""
+        ...
 
 
-def _run(scan: _Scan, log: Log, found: Iterator[Piece], stop: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The filtered frames and the queue offset where the scan stopped."""
+
+    chunks: list[bytes]
+    next_offset: int
+
+
+def select(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    topic: str,
+    offset: int,
+    end: int,
+    chosen: MessageFilter,
+    max_bytes: int,
+    max_messages: int | None,
+) -> Selected:
+    """Scan [offset, end) for messages that match until a limit is reached; always advances."""
+    stop = min(end, offset + SCAN_MESSAGES_MAX)
+    wanted = end - offset if max_messages is None else max_messages
+    scan = _Scan(log, queue, topic, chosen, max_bytes, wanted)
+    try:
+        reached = _run(scan, log, pieces(log, queue, offset, stop, chosen.hashes), stop)
+        scan.finish()
+    except CorruptFrame:
+        # What was found before the damage is answered; the next scan begins behind it and meets the damage.
+        scan.finish()
+        if not scan.chunks:
+            raise
+        reached = scan.next_offset
+    return Selected(scan.chunks, scan.next_offset if scan.found >= wanted else reached)
+
+
+def _run(scan: _Scan, log: CommitLog, found: Iterator[Piece], stop: int) -> int:
     """Have a scan take pieces until it is done; return the offset that it reached, at most `stop`."""
     for group in groups(found, scan.room):
         frames = read_frames(log, [piece.place for piece in group])
@@ -113,7 +151,8 @@ class _Scan:
     """One filtered pull: what it gathered, what it answers, and when it has enough."""
 
     def __init__(
-        self, log: Log, queue: NamedQueue, topic: str, chosen: MessageFilter, max_bytes: int, wanted: int,
+        self, log: CommitLog, queue: ConsumeQueue, topic: str, chosen: MessageFilter, max_bytes: int,
+        wanted: int,
     ) -> None:  # fmt: skip
         self._log = log
         self._queue = queue

@@ -33,13 +33,14 @@ class RunSuperseded(msgspec.Struct, frozen=True, tag="run_superseded"):
 
 
 class BatchDecided(msgspec.Struct, frozen=True, tag="batch_decided"):
-    """A batch consists of exactly these frames."""
+    """A batch consists of exactly these frames; `rows` by topic, None if the writer did not say them."""
 
     sink: str
     batch: int
     run: str
     query: str
     participants: tuple[Participant, ...]
+    rows: dict[str, int] | None = None
 
 
 class BatchSettled(msgspec.Struct, frozen=True, tag="batch_settled"):

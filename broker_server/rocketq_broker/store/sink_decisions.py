@@ -15,12 +15,16 @@ from rocketq.protocol.sinks import (
     CheckBatchAnswer,
     CheckBatchRequest,
     CommitBatchRequest,
-    Participant,
+    CommitOutcome,
+    OnDecided,
     PublishBatchRequest,
     StageName,
     Verdict,
 )
 from rocketq.sink_errors import (
+    BatchAlreadyDecided,
+    BatchDiffers,
+    BatchNotDecided,
     NotCoordinator,
     SinkBusy,
     SinkFenced,
@@ -42,6 +46,8 @@ from rocketq_broker.store.sink_changes import (
 )
 from rocketq_broker.store.sinks import SinkEntry, SinkTable, Stage
 
+#: Topics that an error names, of those whose rows differ.
+TOPICS_NAMED_MAX: Final = 10
 #: What one broker keeps: each is in every picture of the state.
 SINKS_MAX: Final = 10_000
 STAGES_MAX: Final = 10_000
@@ -87,25 +93,66 @@ def begin_run(table: SinkTable, sink: str, run: str, query: str, broker: str) ->
 
 def decide_batch(
     table: SinkTable, sink: str, batch: int, request: CommitBatchRequest, broker: str
-) -> BatchDecided | None:
-    """Decide a batch; None if it or a later one is decided."""
+) -> BatchDecided | CommitOutcome:
+    """Decide a batch; of a number that was decided before, return what the commit comes to.
+
+    Raises BatchAlreadyDecided or BatchDiffers where the writer's numbers went back, unless it skips.
+    """
     entry = coordinated_sink(table, sink, broker)
     if entry.decided is not None and batch <= entry.decided:
-        return None
+        return _decided_before(entry, entry.decided, sink, batch, request)
     if request.run != entry.run:
         raise SinkFenced(sink, request.run, entry.run)
     _check_query(entry, sink, request.query)
+    staged = sum(each.messages for each in request.participants)
+    if request.total != staged:
+        raise InvalidRequest(
+            "rows", f"they add up to {request.total}, and the participants hold {staged} messages"
+        )
     for each in request.participants:
         if each.broker == broker:
             wanted = PublishBatchRequest(batch, request.run, each.frames, each.messages)
             publish(table, sink, wanted, broker)
-    return BatchDecided(sink, batch, request.run, request.query, request.participants)
+    return BatchDecided(sink, batch, request.run, request.query, request.participants, request.rows)
 
 
-def check_participants(participants: tuple[Participant, ...]) -> None:
-    """Raise InvalidName or InvalidRequest unless each broker and each of its frames is named once."""
-    names = [each.broker for each in participants]
-    for at, each in enumerate(participants):
+def _decided_before(
+    entry: SinkEntry, last: int, sink: str, batch: int, request: CommitBatchRequest
+) -> CommitOutcome:
+    decision = entry.decision(batch)
+    repeated = (request.run, request.participants, request.rows)
+    if decision is not None and (decision.run, decision.participants, decision.rows) == repeated:
+        # The same call again: its answer was lost.
+        return CommitOutcome.ALREADY_COMMITTED
+    if request.on_decided is OnDecided.SKIP:
+        return CommitOutcome.SKIPPED
+    if batch < last or decision is None:
+        raise BatchAlreadyDecided(sink, batch, last, request.total)
+    if request.rows is None or decision.rows is None:
+        then: dict[str, int] = {}
+        now: dict[str, int] = {}
+        differs = decision.total != request.total
+    else:
+        then, now = decision.rows, request.rows
+        differs = then != now
+    if differs:
+        topics = [topic for topic in sorted(then | now) if then.get(topic, 0) != now.get(topic, 0)]
+        both = {topic: (then.get(topic, 0), now.get(topic, 0)) for topic in topics[:TOPICS_NAMED_MAX]}
+        raise BatchDiffers(sink, batch, decision.total, request.total, both)
+    return CommitOutcome.ALREADY_COMMITTED
+
+
+def check_commit(request: CommitBatchRequest) -> None:
+    """Raise InvalidName or InvalidRequest unless brokers, their frames and rows can be those of a batch.
+
+    Each broker and each of its frames is named once, and each topic with at least one row.
+    """
+    for topic, rows in (request.rows or {}).items():
+        _check_names(("topic", topic))
+        if rows < 1:
+            raise InvalidRequest("rows", f"topic {topic!r} has {rows}", hint="Leave out what has no rows.")
+    names = [each.broker for each in request.participants]
+    for at, each in enumerate(request.participants):
         _check_names(("broker", each.broker))
         where = f"participants[{at}]"
         if names.count(each.broker) > 1:
@@ -203,8 +250,15 @@ def check_stage_name(name: StageName) -> None:
 
 
 def publish(table: SinkTable, sink: str, request: PublishBatchRequest, broker: str) -> BatchPublished | None:
-    """Decide to publish; None if that is done or under way. Raises StageNotFound unless all is there."""
+    """Decide to publish; None if that is done or under way.
+
+    Raises StageNotFound unless all is there, NotCoordinator if the request is of another coordinator
+    than the one this broker knows.
+    """
     _check_frames("frames", request.frames, request.messages)
+    entry = table.sinks.get(sink)
+    if entry is not None and request.coordinator not in ("", entry.coordinator):
+        raise NotCoordinator(sink, broker, entry.coordinator)
     name = (sink, request.batch, request.run)
     if table.has_published(name) or table.is_copying(name):
         return None
@@ -221,6 +275,27 @@ def publish(table: SinkTable, sink: str, request: PublishBatchRequest, broker: s
     if why or stage is None:
         raise StageNotFound(sink, request.batch, request.run, broker, why)
     return BatchPublished(stage.number, sink, request.batch, request.run, tuple(sorted(wanted)))
+
+
+def confirm(sink: str, request: PublishBatchRequest, coordinator: str, answer: CheckBatchAnswer) -> None:
+    """Raise BatchNotDecided unless the coordinator's answer is to publish exactly what is requested."""
+    why = ""
+    if answer.verdict is not Verdict.PUBLISH:
+        why = "has not decided it" if answer.verdict is Verdict.UNDECIDED else "has dropped what is staged"
+    elif set(answer.frames) != set(request.frames) or answer.messages != request.messages:
+        why = "has decided other frames"
+    if why:
+        raise BatchNotDecided(sink, request.batch, request.run, coordinator, why)
+
+
+def named_brokers(table: SinkTable) -> frozenset[str]:
+    """Return the brokers that decisions of this coordinator name: each was there when it was decided."""
+    return frozenset(
+        part.broker
+        for entry in table.sinks.values()
+        for decision in entry.decisions
+        for part in decision.participants
+    )
 
 
 def drop(table: SinkTable, stage: Stage) -> StageDropped | None:

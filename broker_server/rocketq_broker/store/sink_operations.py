@@ -14,6 +14,7 @@ from rocketq.protocol.sinks import (
     AbortBatchAnswer,
     CheckBatchAnswer,
     CheckBatchRequest,
+    CommitBatchAnswer,
     CommitBatchRequest,
     CommitOutcome,
     PublishBatchRequest,
@@ -76,17 +77,22 @@ class SinkOperations:
         )
 
     def decide_batch(self, sink: str, batch: int, request: CommitBatchRequest, done: Done) -> None:
-        """Decide a batch; `done` has the CommitOutcome, or why nothing was decided."""
+        """Decide a batch; `done` has the CommitBatchAnswer, without `unsettled`, or the refusal."""
         # Of two calls that race, the change says which one decided.
-        outcome = CommitOutcome.ALREADY_COMMITTED
+        outcome = CommitOutcome.COMMITTED
 
         def decide(table: SinkTable) -> Change | None:
             nonlocal outcome
-            change = decisions.decide_batch(table, sink, batch, request, self._broker)
-            outcome = CommitOutcome.ALREADY_COMMITTED if change is None else CommitOutcome.COMMITTED
-            return change
+            made = decisions.decide_batch(table, sink, batch, request, self._broker)
+            if isinstance(made, CommitOutcome):
+                outcome = made
+                return None
+            return made
 
-        self._change(decide, lambda table: outcome, done)
+        def answer(table: SinkTable) -> CommitBatchAnswer:
+            return CommitBatchAnswer(sink, batch, outcome, (), table.sinks[sink].decided)
+
+        self._change(decide, answer, done)
 
     def abort_batch(self, sink: str, batch: int, run: str, done: Done) -> None:
         """Give an undecided batch up with its run; `done` has the AbortBatchAnswer."""
@@ -128,7 +134,7 @@ class SinkOperations:
     # --- a participant ------------------------------------------------------------------
 
     def check_publication(self, sink: str, request: PublishBatchRequest) -> None:
-        """Raise StageNotFound unless these frames could be published, or are."""
+        """Raise StageNotFound unless these frames could be published, or are; NotCoordinator as `publish`."""
         decisions.publish(self.table, sink, request, self._broker)
 
     def publish(self, sink: str, request: PublishBatchRequest, done: Done) -> None:

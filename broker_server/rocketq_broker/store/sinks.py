@@ -134,12 +134,21 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decided batch, and the participants that have published their part."""
+    """A decided batch, and the participants that have published their part.
+
+    `rows` by topic is None where the writer did not say them, or was of an older version.
+    """
 
     batch: int
     run: str
     participants: tuple[Participant, ...]
     settled: tuple[str, ...] = ()
+    rows: dict[str, int] | None = field(default=None, hash=False)
+
+    @property
+    def total(self) -> int:
+        """All rows of the batch."""
+        return sum(each.messages for each in self.participants)
 
     @property
     def unsettled(self) -> tuple[str, ...]:
@@ -362,8 +371,8 @@ def _changed(
             return entry.with_run(run, query)
         case RunSuperseded(run=run):
             return entry.without_run(run)
-        case BatchDecided(batch=batch, run=run, query=query, participants=participants):
-            made = Decision(batch, run, participants)
+        case BatchDecided(batch=batch, run=run, query=query, participants=participants, rows=rows):
+            made = Decision(batch, run, participants, rows=rows)
             decided = replace(entry, decided=batch, query=query or entry.query)
             return decided.with_decisions((*entry.decisions, made))
         case BatchSettled(batch=batch, broker=broker):

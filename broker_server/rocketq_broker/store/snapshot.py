@@ -1,6 +1,7 @@
 """The snapshot: a picture of the state and how far into the log it reaches.
 
-    magic "RQS" 01 | crc: u32 | log position: u64 | length: u32 | 0: u32 | JSON of a state.Picture
+    magic "RQS" 01 | crc: u32 | log position: u64 | length: u32 | length of tails: u32
+    | JSON of a state.Picture | JSON of the queues' tail checksums
 
 It bounds recovery: everything below `position` is in the ConsumeQueues and in
 the picture, and was on disk when the snapshot was made. It is written aside,
@@ -19,6 +20,7 @@ import msgspec
 
 from rocketq_broker.store.errors import CorruptSnapshot
 from rocketq_broker.store.files import Files
+from rocketq_broker.store.queues import TailChecksums
 from rocketq_broker.store.state import Picture, decode_picture, encode
 
 DIRECTORY: Final = "state"
@@ -28,6 +30,7 @@ _REBUILDING: Final = f"{DIRECTORY}/rebuilding"
 _MAGIC: Final = b"RQS\x01"
 _HEAD: Final = struct.Struct("<QII")
 _PREFIX: Final = 8
+_TAILS: Final = msgspec.json.Decoder(TailChecksums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,15 @@ class Snapshot:
 
     position: int
     picture: Picture
+    #: None if an earlier version wrote it, which had no checksums for ConsumeQueues.
+    tails: TailChecksums | None
 
 
 def write(files: Files, snapshot: Snapshot) -> None:
     """Replace the snapshot, durably and all at once."""
     body = encode(snapshot.picture)
-    guarded = _HEAD.pack(snapshot.position, len(body), 0) + body
+    tails = b"" if snapshot.tails is None else msgspec.json.encode(snapshot.tails)
+    guarded = _HEAD.pack(snapshot.position, len(body), len(tails)) + body + tails
     files.make_directory(DIRECTORY)
     file = files.open(_ASIDE, create=True)
     file.truncate(0)
@@ -81,8 +87,10 @@ def read(files: Files) -> Snapshot | None:
     guarded = data[_PREFIX:]
     if google_crc32c.value(guarded) != int.from_bytes(data[4:8], "little"):
         raise CorruptSnapshot("its checksum does not hold")
-    position, length, _ = _HEAD.unpack_from(guarded)
+    position, length, tails_length = _HEAD.unpack_from(guarded)
+    rest = guarded[_HEAD.size :]
     try:
-        return Snapshot(position, decode_picture(guarded[_HEAD.size : _HEAD.size + length]))
+        tails = _TAILS.decode(rest[length : length + tails_length]) if tails_length else None
+        return Snapshot(position, decode_picture(rest[:length]), tails)
     except msgspec.DecodeError as error:
         raise CorruptSnapshot(f"its picture cannot be read: {error}") from error

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import (
     BrokerUnavailable,
+    CorruptFrame,
     NoPermission,
     OffsetOutOfRange,
     QueueNotFound,
@@ -37,15 +38,15 @@ from rocketq.protocol.calls import (
 from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
 from rocketq.protocol.route import DataVersion
 from rocketq.protocol.sinks import StageName
-from rocketq.protocol.slices import FrameSlice
 from rocketq_broker.store import decisions, reader
+from rocketq_broker.store.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.damage import located
 from rocketq_broker.store.decisions import TopicLimits
-from rocketq_broker.store.ends import ConfirmRule, LogEnds, Tail, rule_of
-from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
+from rocketq_broker.store.ends import ConfirmRule, LogEnds, LogTail, rule_of
+from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.files import Files, OSFiles
-from rocketq_broker.store.filtered import Beside, select
 from rocketq_broker.store.group import (
     AppendBatches,
     AppendOutcome,
@@ -55,12 +56,16 @@ from rocketq_broker.store.group import (
 )
 from rocketq_broker.store.handles import Handles
 from rocketq_broker.store.housekeeping import Housekeeping
-from rocketq_broker.store.jobs import MessageFilter
+from rocketq_broker.store.interval import FoundInTime, TimeQuery, find_in_time
 from rocketq_broker.store.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.queue_reader import StoreQueueReader
+from rocketq_broker.store.queue_repair import QueueRepair
 from rocketq_broker.store.queues import Queues
 from rocketq_broker.store.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.results import FoundMessages, StoreStatistics, uncovered_range
 from rocketq_broker.store.retention import DiskUsage, Verdict
+from rocketq_broker.store.selection import MessageFilter, select
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import Change, State
 from rocketq_broker.store.topic_table import TopicEntry
@@ -96,30 +101,6 @@ class PullResult:
     chunks: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessages:
-    """What a query by key found, each message a slice of one; `lag_bytes` of log were not yet indexed."""
-
-    slices: tuple[FrameSlice, ...]
-    lag_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """Where the log stands (log offsets), what waits (bytes) and what is held."""
-
-    log_begin: int
-    log_end: int
-    durable_end: int
-    snapshot_position: int
-    index_position: int
-    queued_bytes: int
-    groups: int
-    topics: int
-    queues: int
-    open_files: int
-
-
 class MessageStore:
     """One broker's store in one directory; `start` before use, `close` in the end."""
 
@@ -132,17 +113,22 @@ class MessageStore:
         on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
         on_change: Callable[[], None] | None = None,
         on_fault: Callable[[StoreError], None] | None = None,
+        on_damage: Callable[[StoreError], None] | None = None,
+        on_clock: Callable[[ClockNotice], None] | None = None,
         rule: ConfirmRule | None = None,
-        beside: Beside | None = None,
     ) -> None:
-        """`rule` moves the confirmed end (default: that of the flush mode); `beside` take shares of scans."""
+        """`on_damage` is told once of each damage, `on_clock` of each step of the wall clock.
+
+        `rule` moves the confirmed end (default: that of the flush mode).
+        """
         self._config = config
         self._files = files or OSFiles(config.directory)
         self._clock = clock or SystemClock()
         self._on_arrival = on_arrival or (lambda arrived: None)
         self._on_change = on_change or (lambda: None)
         self._on_fault = on_fault or (lambda error: None)
-        self._beside = beside
+        self._on_damage = on_damage or (lambda error: None)
+        self._on_clock = on_clock or (lambda notice: None)
         self._rule = rule
         self._handles = Handles(self._files, config.open_files_max)
         self._limits = TopicLimits(config.topics_max, config.queues_max)
@@ -166,9 +152,13 @@ class MessageStore:
             end = self._log.end
             epoch = max(replay.epoch, self._config.epoch)
             self._ends = LogEnds(replay.state, replay.stored_at_us, epoch, end, end, end)
-            tail = Tail(replay.state, replay.stored_at_us, epoch)
-            self._index = KeyIndex(self._files, self._log, self._queues, self._ends)
+            tail = LogTail(replay.state, replay.stored_at_us, epoch)
+            self._index = KeyIndex(self._files, self._log, self._queues, self._ends, self._on_damage)
             self._index.load()
+            self._repair = QueueRepair(self._log, self._queues, lambda: self._state, self._ends.lock)
+            newest_us = replay.stored_at_us
+            #: Whether the wall clock is believed, and who to ask.
+            self.clock_watch = ClockWatch(self._files, self._clock, newest_us, self._on_clock)
             self._files.open(ABORT, create=True)
             self._files.sync_directory("")
         except OSError as error:
@@ -184,7 +174,7 @@ class MessageStore:
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             self._config, self._files, self._handles, self._log, self._queues, self._ends,
-            self._writer, self._index, self._clock,
+            self._writer, self._index, self._repair, self._clock, self.clock_watch,
         )  # fmt: skip
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, self._ends, self._submit)
@@ -201,6 +191,7 @@ class MessageStore:
                 self.flush()
                 self.take_snapshot()
                 self._housekeeping.put_index_in_file()
+                self.clock_watch.close()
                 self._files.remove(ABORT)
                 self._files.sync_directory("")
         finally:
@@ -236,6 +227,11 @@ class MessageStore:
     def troubles(self) -> dict[str, str]:
         """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
         found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        if holes := self._index.holes():
+            ranges = ", ".join(f"{each.begin} to {each.end}" for each in holes[:10])
+            found["index"] = (
+                f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
+            )
         if (trouble := self._writer.copying_trouble) is not None:
             found["publishing"] = trouble.message
         return found
@@ -268,9 +264,12 @@ class MessageStore:
         return entry
 
     def offsets(self, topic: str) -> TopicOffsets:
-        """Return [min, max) of every queue of a topic; raise TopicNotFound."""
+        """Return [min, max) of every queue a topic ever had; raise TopicNotFound.
+
+        Those beyond its present counts too: what they hold is still stored, and `total` never shrinks.
+        """
         entry = self._entry(topic)
-        ranges = [self._queues.range((entry.number, queue)) for queue in range(entry.config.queues)]
+        ranges = [self._queues.range((entry.number, queue)) for queue in range(entry.queues)]
         return TopicOffsets(
             topic,
             self.broker,
@@ -289,7 +288,10 @@ class MessageStore:
                 return 0
             return reader.offset_at(self._log, queue, queue.min, queue.end, at_us, boundary)
 
-        offsets = [self._steady(topic, queue, partial(offset_at, queue)) for queue in range(config.queues)]
+        offsets = [
+            self._steady(topic, queue, partial(self._repair.read, partial(offset_at, queue)))
+            for queue in range(config.queues)
+        ]
         return TimeOffsets(topic, self.broker, config.incarnation, at_us, tuple(offsets))
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
@@ -319,16 +321,19 @@ class MessageStore:
         max_messages: int | None = None,
         chosen: MessageFilter | None = None,
         end: int | None = None,
+        may_rebuild: bool = True,
     ) -> PullResult:
         """Return the frames that hold messages from `offset` on, at least one frame if there is any.
 
         With a filter, filtered frames of the messages it chooses, after a bounded scan that also stops
         before `end`: NO_MATCHED_MSG if there was none, with the offset to go on at. Raises TopicNotFound,
         QueueNotFound, NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
+
+        ConsumeQueue units that are damaged are rebuilt from the log first, which can take long. A caller that
+        cannot wait passes may_rebuild=False and gets CorruptQueue instead.
         """
-        return self._steady(
-            topic, queue, lambda: self._pull(topic, queue, offset, max_bytes, max_messages, chosen, end)
-        )
+        look = partial(self._pull, topic, queue, offset, max_bytes, max_messages, chosen, end)
+        return self._steady(topic, queue, partial(self._repair.read, look) if may_rebuild else look)
 
     def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
         """Read from the files; if they went meanwhile with a topic or by retention, look again."""
@@ -338,6 +343,8 @@ class MessageStore:
             low = None if found is None else found.min
             try:
                 return read()
+            except CorruptFrame as damage:
+                raise self.located(topic, damage) from damage
             except (SegmentGone, FileNotFoundError) as error:
                 if found is not None and self._entry(topic).number == entry.number and found.min == low:
                     # Nothing has moved, so the file should be there.
@@ -361,13 +368,12 @@ class MessageStore:
             return PullResult(PullStatus.NO_NEW_MSG, offset, low, end, config.incarnation, [])
         if chosen is not None:
             stop = end if until is None else max(offset, min(end, until))
-            selected = select(
-                self._log, found, topic, offset, stop, chosen, max_bytes, max_messages, self._beside
-            )
+            selected = select(self._log, found, topic, offset, stop, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
             return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
-        frames, next_offset = reader.locate(self._log, found, offset, end, max_bytes, max_messages)
-        chunks = reader.read(self._log, found, topic, frames)
+        chunks, next_offset = reader.whole_frames(
+            self._log, found, topic, offset, end, max_bytes, max_messages
+        )
         status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
         return PullResult(status, next_offset, low, end, config.incarnation, chunks)
 
@@ -376,7 +382,28 @@ class MessageStore:
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
         lag = max(0, self._ends.confirmed - self._index.position)
-        return FoundMessages(tuple(self._index.find(query)), lag)
+        found = self._repair.read(partial(self._index.find, query))
+        queues = self._queues.of_topic(self._entry(query.topic).number)
+        return FoundMessages(found.slices, lag, tuple(uncovered_range(hole, queues) for hole in found.holes))
+
+    def located(self, topic: str, damage: CorruptFrame) -> CorruptFrame:
+        """Return the error of the frame at log offset `damage.offset`, which a reader of `topic` met."""
+        queues = self._queues.of_topic(self._entry(topic).number)
+        try:
+            return self._repair.read(partial(located, self._log, self.broker, topic, queues, damage))
+        except (CorruptFrame, CorruptQueue):
+            # The units that lead to the frame are damaged as well.
+            return located(self._log, self.broker, topic, (), damage)
+
+    def find_in_time(self, query: TimeQuery) -> FoundInTime:
+        """Return the messages stored within an interval, oldest first; raise TopicNotFound."""
+
+        def frame(topic: str, queue: int, offset: int) -> list[bytes]:
+            return self.pull(topic, queue, offset, max_bytes=1, max_messages=1).chunks
+
+        return find_in_time(
+            StoreQueueReader(self._log, self._queues, self._entry, self._steady, frame), query
+        )
 
     def topic_statistics(self, topic: str) -> TopicStatistics:
         """Return a topic at run time, with the lag of every group; reads two headers a queue."""
@@ -398,21 +425,20 @@ class MessageStore:
         if low == end:
             return QueueStatistics(queue_id, low, end, None, None)
         try:
-            first, last = (
-                self._log.header(int(queue.read(offset, 1)["log_offset"][0])).stored_at_us
-                for offset in (low, end - 1)
-            )
+            found = [self._repair.read(partial(queue.read, offset, 1)) for offset in (low, end - 1)]
+            first, last = (self._log.header(int(unit["log_offset"][0])).stored_at_us for unit in found)
         except SegmentGone:
             # Retention has moved the first offset meanwhile.
             return self._queue_statistics(number, queue_id)
         return QueueStatistics(queue_id, low, end, first, last)
 
     def statistics(self) -> StoreStatistics:
+        holes = self._index.holes()
         return StoreStatistics(
             self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
-            self._index.position,
+            self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
-            len(self._handles),
+            len(self._handles), self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------
@@ -444,7 +470,9 @@ class MessageStore:
         incarnation = uuid.uuid4().hex
 
         def decide(state: State) -> Change | None:
-            return decisions.create_topic(state, name, request, self._limits, incarnation, self._now_ms())
+            return decisions.create_topic(
+                state, name, request, self._limits, self.broker, incarnation, self._now_ms()
+            )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
 
@@ -452,7 +480,9 @@ class MessageStore:
         """Change what the request gives; `done` has the new TopicConfig or the error."""
 
         def decide(state: State) -> Change | None:
-            return decisions.alter_topic(state, name, request, self._limits, self.broker, self._now_ms())
+            return decisions.alter_topic(
+                state, self._queues, name, request, self._limits, self.broker, self._now_ms()
+            )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
 

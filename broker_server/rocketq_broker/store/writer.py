@@ -34,8 +34,8 @@ from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreF
 from rocketq.protocol.model import FlushMode, SendStatus
 from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.consume_queue import Units, units
-from rocketq_broker.store.ends import ConfirmRule, LogEnds, Tail
+from rocketq_broker.store.consume_queue import Tail, Units, units
+from rocketq_broker.store.ends import ConfirmRule, LogEnds, LogTail
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.files import FULL_ERRORS
 from rocketq_broker.store.gathering import Gathering
@@ -65,7 +65,7 @@ class LogWriter:
         log: CommitLog,
         queues: Queues,
         ends: LogEnds,
-        tail: Tail,
+        tail: LogTail,
         rule: ConfirmRule,
         clock: Clock,
         on_arrival: Callable[[Collection[tuple[str, int]]], None],
@@ -397,24 +397,24 @@ class LogWriter:
     def _write_units(self, plan: GroupPlan) -> None:
         """Write a group's ConsumeQueue units, behind the ends that readers see; move the queues' tails."""
         by_queue: dict[QueueKey, list[Units]] = {}
-        firsts: dict[QueueKey, int] = {}
+        tails: dict[QueueKey, Tail] = {}
         for frame in plan.frames:
-            firsts.setdefault(frame.key, frame.first)
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
         # The set of files to sync, to which this adds, is the snapshot's as well.
         with self._ends.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
-                self._queues.make(key).write(firsts[key], made)
-            for key, end in plan.ends.items():
-                self._queues.make(key).tail = end
+                tails[key] = self._queues.make(key).write(made)
+            for key, tail in tails.items():
+                self._queues.make(key).written = tail
+        plan.tails = tails
 
     def _show(self, written: _Written) -> None:
         """Let readers see a group: its messages, and the state behind it."""
         ends, plan = self._ends, written.plan
         with ends.lock:
-            for key, end in plan.ends.items():
-                self._queues.make(key).end = end
+            for key, tail in plan.tails.items():
+                self._queues.make(key).advance(tail)
             ends.state = plan.state
             ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
             ends.confirmed = written.end

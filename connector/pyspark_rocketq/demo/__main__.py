@@ -119,7 +119,7 @@ def send(display: Display, cluster: LocalCluster, table: pa.Table) -> None:
         done = 0
         queues = set()
         for first in range(0, table.num_rows, SLICE):
-            for result in producer.send_batch("flights", table.slice(first, SLICE), selection="hash"):
+            for result in producer.send_batch("flights", table.slice(first, SLICE), ordering_key="key"):
                 done += result.count
                 queues.add(result.queue)
             step.advance_to(done)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final
 
 import rich_click as click
 
+from rocketq import spark_python
 from rocketq.cli.output import output_option, say, show
 from rocketq.errors import InvalidConfiguration
 
@@ -22,6 +27,10 @@ UNHEALTHY: Final = 10
 PORTS: Final = (9876, 10911, 10912)
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_MIN: Final = 2 << 30
+#: What a worker of Spark must be able to import, and what it then says: Python's and PySpark's version.
+WORKER_QUESTION: Final = (
+    "import pyspark, pyspark_rocketq, sys; print('%d.%d' % sys.version_info[:2], pyspark.__version__)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +44,33 @@ class Finding:
 
 
 @click.command()
+@click.option("--spark", is_flag=True, help="This host is to run Spark jobs: missing PySpark is a problem.")
 @output_option
-def doctor(output: str) -> int:
+def doctor(spark: bool, output: str) -> int:
     """Look for what makes first runs fail: Python, Java, packages, ports, disk, proxies.
+
+    A host that only has servers needs no PySpark. Exit code 10: there is a problem.
 
     \b
     Examples:
       rocketq doctor
+      rocketq doctor --spark
       rocketq doctor -o json
     """
     findings = [check() for check in CHECKS]
+    if spark and not has_pyspark():
+        findings.append(Finding("--spark", "bad", "PySpark is not installed", "pip install 'rocketq[spark]'"))
     show([asdict(finding) for finding in findings], output)
     bad = [finding for finding in findings if finding.status == "bad"]
     if output == "table":
-        say(f"{len(bad)} problem(s)" if bad else "everything rocketq and Spark need is here")
+        fine = "everything rocketq and Spark need is here"
+        without = "everything the servers and the client need is here; Spark jobs need PySpark, too"
+        say(f"{len(bad)} problem(s)" if bad else fine if has_pyspark() else without)
     return UNHEALTHY if bad else 0
+
+
+def has_pyspark() -> bool:
+    return importlib.util.find_spec("pyspark") is not None
 
 
 def python() -> Finding:
@@ -60,10 +81,14 @@ def python() -> Finding:
 
 
 def pyspark() -> Finding:
+    if not has_pyspark():
+        return Finding("pyspark", "note", "not installed", "for Spark jobs: pip install 'rocketq[spark]'")
     return _package("pyspark", "pip install 'rocketq[spark]'")
 
 
 def pandas() -> Finding:
+    if not has_pyspark():
+        return Finding("pandas", "note", "not looked for: there is no PySpark")
     finding = _package("pandas", "pip install 'rocketq[spark]'")
     if finding.status == "ok" and int(finding.found.split(".")[0]) >= 3:
         return Finding(
@@ -78,8 +103,8 @@ def servers() -> Finding:
 
 
 def java() -> Finding:
-    if importlib.util.find_spec("pyspark") is None:
-        return Finding("java", "note", "not looked for: there is no pyspark")
+    if not has_pyspark():
+        return Finding("java", "note", "not looked for: there is no PySpark")
     # Asked of a process of its own: this package stands below the Spark connector and cannot import it.
     asked = [sys.executable, "-m", "pyspark_rocketq.java"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
@@ -94,21 +119,64 @@ def java() -> Finding:
 
 
 def worker_python() -> Finding:
-    chosen = os.environ.get("PYSPARK_PYTHON")
-    if chosen is None:
-        return Finding(
-            "PYSPARK_PYTHON", "note", "not set", "local_session() sets it; with your own session export it"
-        )
+    """Ask the interpreter that Spark would start for a job that imports nothing of rocketq."""
+    if not has_pyspark():
+        return Finding("PYSPARK_PYTHON", "note", "not looked for: there is no PySpark")
+    environment = dict(os.environ)
+    if spark_python.was_set:
+        # Importing rocketq has set it; a job need not have done so.
+        del environment[spark_python.WORKERS]
+    chosen, origin = spark_python.chosen_by_environment(environment)
+    path = shutil.which(chosen, path=environment.get("PATH"))
+    where = f"{path or chosen} (from {origin})"
+    mend = f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    if path is None:
+        return Finding("PYSPARK_PYTHON", "bad", f"Spark would start {where}, which does not exist", mend)
+    if origin == spark_python.VARIABLES[0]:
+        mend = f"unset {origin}; {mend}"
+    elif origin == "PATH":
+        mend += "   (or let the job import pyspark_rocketq before it makes its session)"
+    problem = _problem_of(path, environment)
+    if problem:
+        return Finding("PYSPARK_PYTHON", "bad", f"Spark would start {where}: {problem}", mend)
+    return Finding("PYSPARK_PYTHON", "ok", where)
+
+
+def _problem_of(interpreter: str, environment: dict[str, str]) -> str:
+    """Have an interpreter import what a worker of Spark imports; return why it cannot, or nothing."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(environment.get("SPARK_HOME") or Path(spec.origin).parent)
+    # Spark brings its own Python code to its workers, whatever their interpreter has installed.
+    brought = [str(path) for path in sorted((home / "python" / "lib").glob("*.zip"))]
+    inherited = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
+    environment["PYTHONPATH"] = os.pathsep.join([*brought, *inherited])
+    # Not from this directory: a worker's is another one.
+    asked = [interpreter, "-c", WORKER_QUESTION]
     try:
-        asked = [chosen, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+        done = subprocess.run(
+            asked,
+            env=environment,
+            cwd=tempfile.gettempdir(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("PYSPARK_PYTHON", "bad", f"{chosen} does not run: {error}", "unset it or correct it")
+        return f"it does not run: {error}"
+    if done.returncode:
+        last = done.stderr.strip().splitlines()
+        return f"it cannot import pyspark_rocketq: {last[-1] if last else f'exit code {done.returncode}'}"
+    said = done.stdout.split()
     here = "{}.{}".format(*sys.version_info[:2])
-    if said != here:
-        fix = f"export PYSPARK_PYTHON={sys.executable}"
-        return Finding("PYSPARK_PYTHON", "bad", f"{chosen} is {said}, this is {here}", fix)
-    return Finding("PYSPARK_PYTHON", "ok", chosen)
+    if said[0] != here:
+        return f"it is Python {said[0]}, this one is {here}"
+    mine = version("pyspark").split(".")[:2]
+    if said[1].split(".")[:2] != mine:
+        return f"its PySpark is {said[1]}, here it is {version('pyspark')}"
+    return ""
 
 
 def ports() -> Finding:
@@ -157,8 +225,6 @@ CHECKS: Final[tuple[Callable[[], Finding], ...]] = (
 
 
 def _package(name: str, fix: str) -> Finding:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return Finding(name, "ok", version(name))
     except PackageNotFoundError:

@@ -15,9 +15,9 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, sink_errors
+from rocketq import errors, message_errors, registration_errors, sink_errors, topic_errors
 from rocketq.child import ServerNotStarted
-from rocketq.cli import cluster, doctor, groups, messages, servers, sinks, topics
+from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
 from rocketq.cli.output import say
 
 UNHEALTHY: Final = 10
@@ -30,9 +30,13 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (errors.Conflict, 5),
+    (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
+    (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),
+    (message_errors.ReservedName, 2),
+    (message_errors.InvalidMessage, 2),
     (errors.NameServersUnreachable, 4),
     (errors.BrokerUnreachable, 4),
     (errors.BrokerUnavailable, 4),
@@ -74,6 +78,7 @@ for command in (
     topics.topic,
     messages.produce,
     messages.consume,
+    query.query,
     groups.group,
     sinks.sink,
     cluster.cluster,

@@ -32,30 +32,46 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 1 << 20
 POLL_MS: Final = 1_000
 ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
-JSON_FIELDS: Final = {"body", "key", "tag", "properties"}
+JSON_FIELDS: Final = {"body", "key", "tag", "properties", "ordering_key"}
+
+
+class _Selections(click.Choice[str]):
+    """The ways to choose a queue; `hash`, which once meant the key, is answered with what to say now."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "hash":
+            self.fail("hash is not a selection: give --ordering-key, or ordering_key in each JSON line.")
+        return super().convert(value, param, ctx)
 
 
 @click.command()
 @click.argument("topic")
-@click.option("-k", "--key", help="The key of every message.")
+@click.option("-k", "--key", help="The key of every message: what it can be found by.")
+@click.option(
+    "--ordering-key",
+    help="What orders every message: messages of one ordering key keep their order in one queue.",
+)
 @click.option("-t", "--tag", help="The tag of every message.")
 @click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
-@click.option("--jsonl", is_flag=True, help='Lines are {"body": …, "key": …, "tag": …, "properties": {…}}.')
+@click.option(
+    "--jsonl",
+    is_flag=True,
+    help='Lines are {"body": …, "key": …, "ordering_key": …, "tag": …, "properties": {…}}.',
+)
 @click.option(
     "--selection",
-    type=click.Choice(["round_robin", "hash", "random"]),
-    default="round_robin",
-    show_default=True,
-    help="How a queue is chosen; hash keeps the order of each key.",
+    type=_Selections(["round_robin", "random"]),
+    help="How a queue is chosen for messages without an ordering key.  [default: round_robin]",
 )
 @nameservers_option
 def produce(
     topic: str,
     key: str | None,
+    ordering_key: str | None,
     tag: str | None,
     properties: tuple[str, ...],
     jsonl: bool,
-    selection: SelectionName,
+    selection: SelectionName | None,
     nameservers: str,
 ) -> None:
     """Send each line of stdin as a message. The topic is made if it does not exist.
@@ -64,15 +80,18 @@ def produce(
     Examples:
       echo hello | rocketq produce greetings
       rocketq produce logs -t web -p host=web-1 < access.log
-      jq -c '{body: tostring, key: .id}' orders.json | rocketq produce orders --jsonl --selection hash
+      jq -c '{body: tostring, key: .id, ordering_key: .customer}' orders.json | rocketq produce orders --jsonl
     """
+    if ordering_key is not None and selection is not None:
+        raise click.UsageError("--ordering-key chooses the queue itself; leave --selection out.")
     constant = dict(_property(text) for text in properties)
     sent, queues = 0, set()
     with connect(nameservers) as client, client.producer() as producer:
         for first, lines in _line_batches():
             table = _from_json(lines, first) if jsonl else _from_lines(lines)
-            table = _with_constants(table, key, tag, constant)
-            for result in producer.send_batch(topic, table, selection=selection):
+            table = _with_constants(table, key, ordering_key, tag, constant)
+            order = "ordering_key" if "ordering_key" in table.column_names else None
+            for result in producer.send_batch(topic, table, ordering_key=order, selection=selection):
                 sent += result.count
                 queues.add(result.queue)
     say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}")
@@ -191,7 +210,7 @@ def _from_json(lines: list[bytes], first: int) -> pa.Table:
             raise click.ClickException(f"line {number} is not JSON: {error}") from error
         if not isinstance(row, dict) or "body" not in row or set(row) - JSON_FIELDS:
             raise click.ClickException(
-                f"line {number} must be an object with body and perhaps key, tag, properties"
+                f"line {number} must be an object with body and perhaps key, ordering_key, tag, properties"
             )
         rows.append(row)
     import pyarrow as pa
@@ -202,10 +221,13 @@ def _from_json(lines: list[bytes], first: int) -> pa.Table:
         "tag": [row.get("tag") for row in rows],
         "properties": [list((row.get("properties") or {}).items()) for row in rows],
     }
+    types = {name: MESSAGE_SCHEMA.field(name).type for name in columns}
+    if any(row.get("ordering_key") is not None for row in rows):
+        orders = (row.get("ordering_key") for row in rows)
+        columns["ordering_key"] = [None if order is None else _bytes(order) for order in orders]
+        types["ordering_key"] = pa.binary()
     try:
-        return pa.table(
-            {name: pa.array(values, MESSAGE_SCHEMA.field(name).type) for name, values in columns.items()}
-        )
+        return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise click.ClickException(f"lines from {first} on: {error}") from error
 
@@ -215,7 +237,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _with_constants(
-    table: pa.Table, key: str | None, tag: str | None, properties: dict[str, str]
+    table: pa.Table, key: str | None, ordering_key: str | None, tag: str | None, properties: dict[str, str]
 ) -> pa.Table:
     import pyarrow as pa
 
@@ -223,6 +245,7 @@ def _with_constants(
 
     constants = {
         "key": None if key is None else pa.scalar(key.encode(), pa.binary()),
+        "ordering_key": None if ordering_key is None else pa.scalar(ordering_key.encode(), pa.binary()),
         "tag": None if tag is None else pa.scalar(tag, pa.string()),
         "properties": pa.scalar(list(properties.items()), PROPERTIES_TYPE) if properties else None,
     }
@@ -296,13 +319,14 @@ def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Call
         fill = _Template(template).fill
         return lambda message: sys.stdout.buffer.write(fill(message))
     if output == "json":
-        return lambda message: documents.append(_document(message))
-    return lambda message: click.echo(json.dumps(_document(message), ensure_ascii=False))
+        return lambda message: documents.append(document(message))
+    return lambda message: click.echo(json.dumps(document(message), ensure_ascii=False))
 
 
-def _document(message: StoredMessage) -> dict[str, Any]:
+def document(message: StoredMessage) -> dict[str, Any]:
     """Return a message in the form the broker's JSON has: text where it is text, else base64."""
     document: dict[str, Any] = {
+        "message_id": message.message_id,
         "topic": message.queue.topic,
         "broker": message.queue.broker,
         "queue": message.queue.queue,

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import rich_click as click
 
 from rocketq.child import ServerNotStarted
+from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
 from rocketq.errors import InvalidConfiguration
+from rocketq.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
     from rocketq.local import LocalCluster
@@ -129,6 +131,7 @@ def _need_free(port: int, option: str) -> None:
 
 
 def _need_servers() -> None:
+    check_servers_run_here()
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise InvalidConfiguration(
             "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
@@ -163,7 +166,10 @@ def run_nameserver(arguments: tuple[str, ...]) -> None:
 
 @click.group()
 def broker() -> None:
-    """Run a broker."""
+    """Run a broker, or look after one."""
+
+
+broker.add_command(clock)
 
 
 @broker.command("run", context_settings=PASS_ON)

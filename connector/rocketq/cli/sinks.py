@@ -71,6 +71,8 @@ def describe(name: str, nameservers: str, output: str) -> None:
     if output == "table":
         for pending in (pending for each in found for pending in each.pending if pending.problem):
             say(f"batch {pending.batch} awaits {', '.join(pending.brokers)}: {pending.problem}")
+        if len({each.coordinator for each in found}) > 1:
+            say("The brokers name different coordinators: keep one (docs/operations.md, Two coordinators).")
 
 
 @sink.command("reset")
@@ -100,17 +102,21 @@ def reset(name: str, yes: bool, nameservers: str) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Give up what is decided and not published everywhere.")
+@click.option("--broker", "only", multiple=True, help="Only on this broker; may be given several times.")
 @nameservers_option
-def delete(name: str, yes: bool, force: bool, nameservers: str) -> None:
+def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers: str) -> None:
     """Forget a sink on every broker, with what is staged and undecided. What is written stays.
 
     \b
     Examples:
       rocketq sink delete orders-copy
       rocketq sink delete orders-copy --yes --force
+      rocketq sink delete orders-copy --broker broker-c
     """
     with administration(nameservers) as admin:
         known = _known(admin, name)
+        if only:
+            known = _those_of(known, only)
         if not yes:
             _confirm(name, f"delete it on {', '.join(master.broker for master, _ in known)}")
         # The coordinator first: if it refuses, because a decision is pending, nothing has happened.
@@ -135,11 +141,29 @@ def _known(admin: Administration[SinkApi], name: str) -> list[tuple[SinkApi, Sin
     return found
 
 
+def _those_of(
+    known: list[tuple[SinkApi, SinkDescription]], brokers: tuple[str, ...]
+) -> list[tuple[SinkApi, SinkDescription]]:
+    """Return those of the named brokers; raise BadParameter if one of them does not know the sink."""
+    names = [master.broker for master, _ in known]
+    strangers = [broker for broker in brokers if broker not in names]
+    if strangers:
+        raise click.BadParameter(
+            f"{', '.join(strangers)} is not alive, or does not know the sink: {', '.join(names)} know it.",
+            param_hint="--broker",
+        )
+    return [each for each in known if each[0].broker in brokers]
+
+
 def _coordinator(admin: Administration[SinkApi], name: str) -> SinkApi:
-    """Return the broker that decides about a sink; raise BrokerUnreachable if it is not there."""
+    """Return the broker that decides about a sink; raise BrokerUnreachable or CoordinatorConflict."""
     from rocketq.errors import BrokerUnreachable
+    from rocketq.sink_errors import CoordinatorConflict
 
     known = _known(admin, name)
+    claims = {master.broker: description.coordinator for master, description in known}
+    if len(set(claims.values())) > 1:
+        raise CoordinatorConflict(name, claims)
     for master, description in known:
         if description.coordinator == master.broker:
             return master

@@ -64,13 +64,19 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @topic.command("create")
 @click.argument("name")
 @click.option("--queues", default=4, show_default=True, help="Queues on each broker.")
-@click.option("--if-absent", is_flag=True, help="An existing topic is a success and stays as it is.")
+@click.option("--broker", "brokers", multiple=True, help="Only on this broker; may be repeated.")
+@click.option("--cluster", help="Only on the brokers of this cluster.")
+@click.option(
+    "--if-absent", is_flag=True, help="An existing topic is a success; brokers that lack it get it."
+)
 @_settings
 @nameservers_option
 @output_option
 def create(
     name: str,
     queues: int,
+    brokers: tuple[str, ...],
+    cluster: str | None,
     if_absent: bool,
     perm: str | None,
     message_bytes_max: int | None,
@@ -79,12 +85,13 @@ def create(
     nameservers: str,
     output: str,
 ) -> None:
-    """Create a topic on every master broker and wait until it can be used.
+    """Create a topic, on every master broker unless you choose, and wait until it can be used.
 
     \b
     Examples:
       rocketq topic create orders
       rocketq topic create orders --queues 8 --retention 7d
+      rocketq topic create orders --broker broker-a --broker broker-b
       rocketq topic create orders --if-absent -o json
     """
     with connect(nameservers) as client:
@@ -96,6 +103,8 @@ def create(
             message_bytes_max=message_bytes_max,
             retention_ms=retention,
             retention_bytes=retention_bytes,
+            brokers=brokers or None,
+            cluster=cluster,
         )
     show(_rows(made), output)
 
@@ -139,24 +148,42 @@ def describe(name: str, nameservers: str, output: str) -> None:
             "min": queue.min,
             "max": queue.max,
             "messages": queue.max - queue.min,
+            "state": "" if number < description.config.read_queues else "not read",
         }
         for broker, description in sorted(found.items())
         for number, queue in enumerate(description.queues)
     ]
-    show(rows, output)
+    record = sorted({broker for one in found.values() for broker in one.config.brokers})
+    absent = [
+        {"broker": broker, "queue": None, "min": None, "max": None, "messages": None, "state": "not found"}
+        for broker in record
+        if broker not in found
+    ]
+    show([*rows, *absent], output)
     if output == "table":
         say(f"{sum(row['messages'] for row in rows)} messages in {len(rows)} queues")
+        say(f"brokers on record: {', '.join(record) or 'unknown (rocketq topic create NAME --if-absent)'}")
+        if absent:
+            say("not found: away, or without the topic; see rocketq cluster")
 
 
 @topic.command("alter")
 @click.argument("name")
-@click.option("--queues", type=int, help="Queues on each broker; may only grow.")
+@click.option("--queues", type=int, help="Queues on each broker, for reading and writing.")
+@click.option("--read-queues", type=int, help="Queues that are read; for shrinking, reduce these last.")
+@click.option("--write-queues", type=int, help="Queues that are written; for shrinking, reduce these first.")
+@click.option("--remove-broker", help="Take a broker that is gone for good off the topic.")
+@click.option("--force", is_flag=True, help="Also if messages can no longer be read afterwards.")
 @_settings
 @nameservers_option
 @output_option
 def alter(
     name: str,
     queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    remove_broker: str | None,
+    force: bool,
     perm: str | None,
     message_bytes_max: int | None,
     retention: int | None,
@@ -171,20 +198,29 @@ def alter(
       rocketq topic alter orders --queues 16
       rocketq topic alter orders --perm r
       rocketq topic alter orders --retention 30d --retention-bytes 50g
+      rocketq topic alter orders --remove-broker broker-b
     """
+    if queues is not None and (read_queues is not None or write_queues is not None):
+        raise click.UsageError("Give --queues, or --read-queues and --write-queues.")
     changes = {
-        "read_queues": queues,
-        "write_queues": queues,
+        "read_queues": queues if read_queues is None else read_queues,
+        "write_queues": queues if write_queues is None else write_queues,
         "perm": None if perm is None else PERMISSIONS[perm],
         "message_bytes_max": message_bytes_max,
         "retention_ms": retention,
         "retention_bytes": retention_bytes,
     }
-    if all(value is None for value in changes.values()):
-        raise click.UsageError("Say what to change: --queues, --perm, --retention, …")
+    given = any(value is not None for value in changes.values())
+    if given == (remove_broker is not None):
+        raise click.UsageError(
+            "Say what to change: --queues, --perm, --retention, …; or only --remove-broker."
+        )
     with connect(nameservers) as client:
         client.route(name)
-        altered = client.alter_topic(name, **changes)
+        if remove_broker is not None:
+            altered = client.remove_topic_broker(name, remove_broker, force=force)
+        else:
+            altered = client.alter_topic(name, force=force, **changes)
     show(_rows(altered), output)
 
 
@@ -225,4 +261,5 @@ def _row(broker: str, config: TopicConfig) -> dict[str, Any]:
         "retention_ms": config.retention_ms,
         "retention_bytes": config.retention_bytes,
         "message_bytes_max": config.message_bytes_max,
+        "brokers": list(config.brokers),
     }

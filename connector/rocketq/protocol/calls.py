@@ -7,13 +7,22 @@ Batches never pass here; they travel as frames or Arrow streams.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.model import Appended, Int64, QueueOffsets, SendStatus, TopicConfig
+from rocketq.protocol.model import (
+    Appended,
+    Int64,
+    MessageQueue,
+    QueueOffsets,
+    SendStatus,
+    StoredMessage,
+    TopicConfig,
+)
 
 FRAMES: Final = "application/vnd.rocketq.frames"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
@@ -90,7 +99,8 @@ class CreateTopicRequest:
     """Create a topic; with `if_absent` an existing one is a success and stays as it is.
 
     `automatic` marks creation on a producer's behalf: refused where the broker
-    does not allow automatic creation.
+    does not allow automatic creation. `brokers` are the names of all broker groups that are to hold
+    the topic (`TopicConfig.brokers`), the asked one among them; to a topic that exists they are added.
     """
 
     read_queues: Int64 = 4
@@ -101,11 +111,16 @@ class CreateTopicRequest:
     retention_bytes: Int64 | None = None
     if_absent: bool = False
     automatic: bool = False
+    brokers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicRequest:
-    """Change what is given; queue counts may grow, and read and write counts shrink apart."""
+    """Change what is given; queue counts may grow, and read and write counts shrink apart.
+
+    Fewer read queues are refused while the queues that would go unread hold messages, unless `force`.
+    `remove_brokers` are taken off the topic's record; no broker takes off itself.
+    """
 
     read_queues: Int64 | None = None
     write_queues: Int64 | None = None
@@ -113,6 +128,8 @@ class AlterTopicRequest:
     message_bytes_max: Int64 | None = None
     retention_ms: Int64 | None = None
     retention_bytes: Int64 | None = None
+    remove_brokers: tuple[str, ...] = ()
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +208,30 @@ class TopicStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSpan:
+    """The queue offsets [first, end) of one queue."""
+
+    queue: Int64
+    first: Int64
+    end: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class UncoveredRange:
+    """A part of a broker's log that a search could not look into: log offsets [log_begin, log_end).
+
+    Its messages were stored within [stored_from_us, stored_to_us]; None: that bound is not known. `queues`
+    are the offsets of the topic that was searched; None: the broker cannot tell them.
+    """
+
+    log_begin: Int64
+    log_end: Int64
+    stored_from_us: Int64 | None = None
+    stored_to_us: Int64 | None = None
+    queues: tuple[QueueSpan, ...] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """A broker at run time: its log (offsets), what waits (bytes, calls), and what it holds."""
 
@@ -209,6 +250,14 @@ class BrokerStatistics:
     open_files: Int64
     disk_total_bytes: Int64
     disk_free_bytes: Int64
+    #: Parts of the log that cannot be read, as far as the key index met them.
+    index_holes: Int64 = 0
+    index_hole_bytes: Int64 = 0
+    #: Why nothing is deleted by age: "step" (the wall clock stepped forward by `clock_ahead_us`), "off" (time
+    #: passed that nobody saw; it counts from `believe_at_us` on), or "" while messages are deleted by age.
+    clock_doubt: str = ""
+    clock_ahead_us: Int64 = 0
+    believe_at_us: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +268,74 @@ class DrainRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """Agree that it is `at_us` now, so that a broker believes its clock again and deletes by age."""
+
+    at_us: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerVersion:
     """`GET /version` of a broker or NameServer."""
 
     service: str
     version: str
     protocol: Int64 = 1
+
+
+# --- searching ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDocument:
+    """One message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
+
+    message_id: str
+    queue: Int64
+    offset: Int64
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> StoredMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return StoredMessage(
+            MessageQueue(topic, broker, self.queue),
+            self.offset,
+            _bytes_of(self.body, self.body_base64) or b"",
+            _bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeySearchAnswer:
+    """The messages of one broker that have a key, newest first; `lag_bytes` of its log were not indexed."""
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    lag_bytes: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearchAnswer:
+    """A page of the messages of one broker that were stored within an interval, oldest first."""
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    next_page: str | None = None
+
+
+def _bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+    if in_base64 is None:
+        return None if text is None else text.encode("utf-8")
+    try:
+        return base64.b64decode(in_base64, validate=True)
+    except ValueError as error:
+        raise InvalidRequest("the JSON body", f"a field is not base64: {error}") from None

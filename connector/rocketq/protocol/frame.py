@@ -8,7 +8,8 @@ All integers are little-endian, as in Arrow's own format.
     12  u32  epoch           of the master that wrote it
     16  u8   kind            see FrameKind
     17  u8   flags           bit 0: some message has a key, for the index; bit 1: published,
-                             these messages were staged before; the rest 0
+                             these messages were staged before; bit 2: unfinished, the
+                             append goes on in the next frame; the rest 0
     18  u16  schema id       0: message/1
     20  u32  queue id
     24  u64  queue offset    of the first message
@@ -48,10 +49,13 @@ HEADER_BYTES: Final = 64
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 HAS_KEYS: Final = 1
 PUBLISHED: Final = 2
+UNFINISHED: Final = 4
 DURABLE_LAG_MAX: Final = 0xFFFF_FFFF
 
 _HEADER: Final = struct.Struct("<IIIIBBHIQQqIIHHI")
 _CRC_START: Final = 12
+#: Where a header has the frame's own log offset.
+_LOG_OFFSET_AT: Final = 32
 #: Offsets are 63 bits everywhere else: in Arrow, in Spark and in JSON documents.
 _OFFSET_MAX: Final = 2**63 - 1
 _PADDING: Final = tuple(bytes(n) for n in range(8))
@@ -86,6 +90,7 @@ class FrameHeader:
     durable_lag: int
     has_keys: bool = False
     published: bool = False
+    unfinished: bool = False
 
     @property
     def next_queue_offset(self) -> int:
@@ -137,6 +142,7 @@ def encode(
     schema_id: int = 0,
     has_keys: bool = False,
     published: bool = False,
+    unfinished: bool = False,
 ) -> list[bytes | pa.Buffer]:
     """Return the parts of one frame, in order, for a gathering write; the body is not copied."""
     body_bytes = len(body)
@@ -145,7 +151,7 @@ def encode(
     lag = min((log_offset - durable_end) // 8, DURABLE_LAG_MAX)
     _HEADER.pack_into(
         head, 0, len(head) + body_bytes + len(tail), MAGIC, 0, epoch, kind,
-        HAS_KEYS * has_keys | PUBLISHED * published, schema_id, queue,
+        HAS_KEYS * has_keys | PUBLISHED * published | UNFINISHED * unfinished, schema_id, queue,
         queue_offset, log_offset, stored_at_us, count, body_bytes, len(topic), 0, lag,
     )  # fmt: skip
     head[HEADER_BYTES : HEADER_BYTES + len(topic)] = topic
@@ -177,16 +183,21 @@ def _header(data: bytes | memoryview | pa.Buffer, at: int) -> tuple[FrameHeader,
         raise CorruptFrame(at, f"the magic number is {magic:#010x}, not {MAGIC:#010x}")
     if size != HEADER_BYTES + padded(topic_bytes) + padded(body_bytes) or size > FRAME_BYTES_MAX:
         raise CorruptFrame(at, f"size {size} does not fit topic {topic_bytes} and body {body_bytes}")
-    if flags & ~(HAS_KEYS | PUBLISHED) or reserved:
+    if flags & ~(HAS_KEYS | PUBLISHED | UNFINISHED) or reserved:
         raise CorruptFrame(at, "reserved bits are set: written by a newer version, or damaged")
     if queue_offset + count > _OFFSET_MAX or log_offset > _OFFSET_MAX:
         raise CorruptFrame(at, f"offset {queue_offset} or log offset {log_offset} is out of range")
     header = FrameHeader(
         size, epoch, kind, schema_id, queue, queue_offset, log_offset,
         stored_at_us, count, body_bytes, topic_bytes, durable_lag,
-        bool(flags & HAS_KEYS), bool(flags & PUBLISHED),
+        bool(flags & HAS_KEYS), bool(flags & PUBLISHED), bool(flags & UNFINISHED),
     )  # fmt: skip
     return header, crc
+
+
+def claimed_log_offset(data: bytes | pa.Buffer) -> int:
+    """Return the log offset that the header at the begin of `data` claims, whatever else of it holds."""
+    return int.from_bytes(bytes(memoryview(data)[_LOG_OFFSET_AT : _LOG_OFFSET_AT + 8]), "little")
 
 
 def verify(data: pa.Buffer, at: int = 0) -> Frame:

@@ -1,7 +1,7 @@
 """One 64-bit hash for keys and tags, over a whole Arrow column at once.
 
 It decides two things that must never differ between two writers: the queue of
-a key under hash selection, and the tag hash in a ConsumeQueue unit. So it is
+an ordering key, and the tag hash in a ConsumeQueue unit. So it is
 part of the protocol, pinned by golden values:
 
     h = LENGTH * PRIME_1

@@ -27,6 +27,8 @@ TAG_BYTES_MAX: Final = 255
 #: What one pull may ask for; also what a client is prepared to take in.
 PULL_BYTES_MAX: Final = 64 * 1024 * 1024
 DEFAULT_QUEUES: Final = 4
+#: How many broker groups the record of a topic may name.
+TOPIC_BROKERS_MAX: Final = 1_024
 
 
 def is_legal_name(name: str) -> bool:
@@ -163,6 +165,10 @@ class TopicConfig:
     `incarnation` is made anew whenever a topic of this name is created, so
     that an offset remembered from before a delete is never taken for one of
     the new topic. None of the optional limits overrides the broker's when None.
+
+    `brokers` is the topic's record: the sorted names of the broker groups that hold it, this one
+    among them. Each of them keeps it, so one that is away is still known of. It is empty where
+    nobody said it: in a topic that was made by an earlier version, or on one broker by hand.
     """
 
     name: str
@@ -173,6 +179,7 @@ class TopicConfig:
     message_bytes_max: Int64 | None = None
     retention_ms: Int64 | None = None
     retention_bytes: Int64 | None = None
+    brokers: tuple[str, ...] = ()
 
     @property
     def queues(self) -> int:

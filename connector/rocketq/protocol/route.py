@@ -36,12 +36,16 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """One broker process: a replica of the group `broker`; id 0 is the master."""
+    """One broker process: a replica of the group `broker`; id 0 is the master.
+
+    `process` is a random text that the process chose when it started.
+    """
 
     cluster: str
     broker: str
     broker_id: Int64
     address: str
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class TopicRoute:
 
     `version` grows whenever this NameServer's answer for the topic changes; it
     is only comparable with versions from the same NameServer (`server`).
+
+    `holders` are the broker groups that hold the topic by its record (`TopicConfig.brokers`), sorted:
+    what all registered brokers of the topic say together. A holder without QueueData is not
+    registered with the topic: it is away, or lost the topic. Empty: no record says.
     """
 
     topic: str
@@ -81,6 +89,10 @@ class TopicRoute:
     queues: tuple[QueueData, ...] = field(hash=False)
     brokers: tuple[BrokerData, ...] = field(hash=False)
     server: str = ""
+    holders: tuple[str, ...] = field(default=(), hash=False)
+
+    def queue_data(self, broker: str) -> QueueData | None:
+        return next((q for q in self.queues if q.broker == broker), None)
 
     def broker(self, name: str) -> BrokerData | None:
         return next((b for b in self.brokers if b.broker == name), None)
@@ -113,7 +125,11 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRequest:
-    """A broker's full registration; it is also its heartbeat (REGISTER_BROKER)."""
+    """A broker's full registration; it is also its heartbeat (REGISTER_BROKER).
+
+    `store` names the data directory that the process has locked: two live processes never have the same.
+    `held_since_us` is when a NameServer first gave this process its name; 0 before that.
+    """
 
     identity: BrokerIdentity
     data_version: DataVersion
@@ -121,6 +137,8 @@ class RegisterRequest:
     lease_ms: Int64 = 12_000
     ha_address: str = ""
     enable_acting_master: bool = False
+    store: str = ""
+    held_since_us: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Spark, the wire and the disk all hold record batches of this schema:
 
-    key         binary                 what a message is found and ordered by
+    key         binary                 what a message is found by
     tag         string                 what it is filtered by
     body        binary not null        what it says
     properties  map<string, string>    what else is known of it
@@ -10,7 +10,8 @@ Spark, the wire and the disk all hold record batches of this schema:
 
 `normalise` takes what people have (a Table or RecordBatch with some of these
 columns, in any order and any of Arrow's equivalent layouts) and gives exactly
-this. What it cannot map is an `InvalidBatch`; it never guesses.
+this. What it cannot map is an `InvalidBatch`; it never guesses. A property whose value is null is one
+that the message does not have: Spark and pandas fill in nulls where a row lacks a property.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
                 pa.array([m.key for m in messages], pa.binary()),
                 pa.array([m.tag for m in messages], pa.string()),
                 pa.array([m.body for m in messages], pa.binary()),
-                pa.array(
-                    [None if m.properties is None else list(m.properties.items()) for m in messages],
-                    PROPERTIES_TYPE,
+                present_properties(
+                    pa.array(
+                        [None if m.properties is None else list(m.properties.items()) for m in messages],
+                        PROPERTIES_TYPE,
+                    )
                 ),
                 pa.array([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
             ],
@@ -76,6 +79,17 @@ def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         raise InvalidBatch("there is no column 'body'", hint="body (binary or string) is required.")
     batches = data.to_batches() if isinstance(data, pa.Table) else [data]
     return [_normalised(batch) for batch in batches]
+
+
+def present_properties(column: pa.MapArray) -> pa.MapArray:
+    """Return a column of properties without those whose value is null."""
+    if not column.items.null_count:
+        return column
+    present = column.items.is_valid()
+    kept = np.concatenate([[0], np.cumsum(present.to_numpy(zero_copy_only=False))])
+    offsets = pa.array(kept[column.offsets.to_numpy()], pa.int32())
+    keys, items = column.keys.filter(present), column.items.filter(present)
+    return pa.MapArray.from_arrays(offsets, keys, items, PROPERTIES_TYPE, mask=column.is_null())
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
@@ -118,6 +132,8 @@ def _normalised(batch: pa.RecordBatch) -> pa.RecordBatch:
                 f"column {field.name!r} of type {column.type} cannot become {field.type}: {error}",
                 hint="Cast it before sending; text columns may be string or binary.",
             ) from error
+    properties = MESSAGE_SCHEMA.get_field_index("properties")
+    columns[properties] = present_properties(columns[properties])
     if columns[MESSAGE_SCHEMA.get_field_index("body")].null_count:
         raise InvalidBatch("column 'body' has nulls", hint="Send b'' for an empty message, or drop the row.")
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)

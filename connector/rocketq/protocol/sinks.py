@@ -137,30 +137,59 @@ class Participant:
     messages: Int64
 
 
+class OnDecided(StrEnum):
+    """What a commit does with a batch whose number is at or below the last decided one.
+
+    FAIL refuses it, unless it repeats the last decided batch with the same number of rows by topic.
+    SKIP writes nothing and succeeds (Delta's rule for txnVersion).
+    """
+
+    FAIL = "FAIL"
+    SKIP = "SKIP"
+
+
 @dataclass(frozen=True, slots=True)
 class CommitBatchRequest:
-    """Decide a batch: exactly these frames."""
+    """Decide a batch: exactly these frames.
+
+    `rows` is how many rows the writer had for each topic, staged or only counted because the batch was
+    known to be decided. Without it (None) the messages of the participants are compared in its place.
+    """
 
     run: str
     participants: tuple[Participant, ...] = field(hash=False)
     query: str = ""
+    rows: dict[str, Int64] | None = field(default=None, hash=False)
+    on_decided: OnDecided = OnDecided.FAIL
+
+    @property
+    def total(self) -> int:
+        """All rows that the writer had for the batch."""
+        if self.rows is None:
+            return sum(each.messages for each in self.participants)
+        return sum(self.rows.values())
 
 
 class CommitOutcome(StrEnum):
-    """Whether this call decided the batch, or an earlier one had."""
+    """What a commit did: it decided the batch, an earlier one had, or the batch was skipped."""
 
     COMMITTED = "COMMITTED"
     ALREADY_COMMITTED = "ALREADY_COMMITTED"
+    SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitBatchAnswer:
-    """The batch is decided; `unsettled` brokers have yet to publish their part, and will."""
+    """The batch is decided; `unsettled` brokers have yet to publish their part, and will.
+
+    `decided` is the last decided batch of the sink.
+    """
 
     sink: str
     batch: Int64
     outcome: CommitOutcome
     unsettled: tuple[str, ...] = field(hash=False)
+    decided: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +236,17 @@ class CheckBatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PublishBatchRequest:
-    """Publish exactly these frames of a stage; with `only_check`, say whether that could be done."""
+    """Publish exactly these frames of a stage; with `only_check`, say whether that could be done.
+
+    `coordinator` is the broker that asks; a participant that knows another one refuses. Empty says nothing.
+    """
 
     batch: Int64
     run: str
     frames: tuple[Int64, ...] = field(hash=False)
     messages: Int64
     only_check: bool = False
+    coordinator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -48,6 +49,8 @@ from rocketq.service.guard import ConnectionCounts, ServerLimits, guarded
 BACKLOG: Final = 2_048
 #: As many open files as the system allows, up to this: connections and log files are many.
 OPEN_FILES_MAX: Final = 65_536
+#: macOS: OPEN_MAX in <sys/syslimits.h>.
+MACOS_OPEN_FILES_MAX: Final = 10_240
 _PARENT_POLL_S: Final = 1.0
 
 T = TypeVar("T")
@@ -221,9 +224,15 @@ def _loop_factory() -> Any:
 
 def _raise_open_files_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if soft == resource.RLIM_INFINITY:
+        return
+    for files in (OPEN_FILES_MAX, MACOS_OPEN_FILES_MAX):
+        wanted = files if hard == resource.RLIM_INFINITY else min(hard, files)
+        if soft < wanted:
+            # macOS refuses more than its own bound even where it calls the hard limit infinite.
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, server: _Server, parent_pid: int) -> None:

@@ -2,7 +2,7 @@
 
     name     [A-Za-z_$][A-Za-z0-9_$.]*       case matters
     keyword  AND OR NOT BETWEEN IN IS NULL TRUE FALSE CONTAINS STARTSWITH ENDSWITH, in any case
-    integer  123, 123L                       no leading zeros
+    integer  123, 123L                       decimal only: no leading zeros, no 0x
     decimal  1.5  .5  5.  1e9  1.5E-3
     text     'it''s'                         a quote inside is doubled
     symbol   = <> > >= < <= ( ) , + -        and those of other languages, to be named in an error
@@ -40,6 +40,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _NUMBER_GOES_ON: Final = re.compile(r"[A-Za-z0-9_$.]+")
+_HEXADECIMAL: Final = re.compile(r"0[xX][0-9A-Fa-f]+[lL]?\Z")
+_DECIMAL_ONLY: Final = "There are no octal and no hexadecimal numbers: write it in decimal."
 
 
 class TokenKind(Enum):
@@ -94,10 +96,12 @@ class Lexer:
                 self._expression,
                 at,
                 f"{text + more.group()!r:.60} is not a number",
-                hint="The name of a property begins with a letter, _ or $; a text stands in 'quotes'.",
+                hint=_DECIMAL_ONLY
+                if _HEXADECIMAL.match(text + more.group())
+                else "The name of a property begins with a letter, _ or $; a text stands in 'quotes'.",
             )
         if kind is TokenKind.INTEGER and len(text.rstrip("lL")) > 1 and text.startswith("0"):
-            raise InvalidFilter(self._expression, at, "an integer has no leading zeros")
+            raise InvalidFilter(self._expression, at, "an integer has no leading zeros", hint=_DECIMAL_ONLY)
 
     def _no_token(self, at: int) -> InvalidFilter:
         rest = self._expression[at:]

@@ -44,7 +44,7 @@ _MIRRORED = {
 
 
 class MatchKind(StrEnum):
-    """Where in a property's value a text must be."""
+    """Where in another text the text that is searched for must be."""
 
     CONTAINS = "CONTAINS"
     STARTSWITH = "STARTSWITH"
@@ -120,10 +120,10 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """`region [NOT] STARTSWITH 'eu-'`."""
+    """`region [NOT] STARTSWITH 'eu-'`; `text`, which is searched for in the subject, is never empty."""
 
     kind: MatchKind
-    subject: Property
+    subject: Property | Text
     text: str
     negated: bool = False
 

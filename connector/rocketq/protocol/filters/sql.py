@@ -13,8 +13,9 @@
 Recursive descent with one token in hand. A parenthesis may hold an operand or a
 condition, so what each stands for is checked where it is used, and so are RocketMQ's
 rules for types: only numbers have an order, a list holds texts, BETWEEN goes
-upwards. Where its grammar lets something through that can never be meant (a property
-alone as a condition, a comparison of a comparison), this one says so instead.
+upwards, CONTAINS and its kin search a property or a text literal. Where its grammar
+lets something through that can never be meant (a property alone as a condition, a
+comparison of a comparison), this one says so instead.
 NOT binds as in SQL: `NOT a = 1` is `NOT (a = 1)`.
 """
 
@@ -165,8 +166,8 @@ class _Parser:
         kind = self._token
         if kind.kind is TokenKind.KEYWORD and kind.text in _MATCH_KINDS:
             self._advance()
-            subject = self._is_property(left, kind.text)
-            return self._counted(Match(MatchKind(kind.text), subject, self._searched(), negated), left)
+            searched = self._is_text(left, kind.text)
+            return self._counted(Match(MatchKind(kind.text), searched, self._search_text(), negated), left)
         if negated:
             raise self._surprise("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
         if not isinstance(left.node, Condition) and self._token.text not in _CLOSING:
@@ -210,7 +211,7 @@ class _Parser:
         self._expect(")", "',' or ')'")
         return tuple(values)
 
-    def _searched(self) -> str:
+    def _search_text(self) -> str:
         at = self._token.at
         text = self._text("a text in 'quotes'")
         if not text:
@@ -315,6 +316,13 @@ class _Parser:
         if isinstance(part.node, Property):
             return part.node
         raise self._refusal(part.at, f"{operator} is said of a property")
+
+    def _is_text(self, part: _Part, operator: str) -> Property | Text:
+        if isinstance(part.node, (Property, Text)):
+            return part.node
+        raise self._refusal(
+            part.at, f"{operator} is said of a property or a text", "Write a text in 'quotes'."
+        )
 
     def _ordered(self, part: _Part, operator: str) -> Property | Number:
         value = self._value_of(part)

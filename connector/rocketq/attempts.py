@@ -1,0 +1,123 @@
+"""What follows from a failed attempt to send, and how long an attempt may take: pure decisions.
+
+`verdict` is RocketMQ's rules (DefaultMQProducerImpl, 5.x) as one function:
+
+    error                                stored?    in any order      in its queue
+    -------------------------------------------------------------------------------
+    refused for what it says             no         raise             raise
+      (InvalidBatch, TooLarge, ...)
+    the connection never came about      no         elsewhere         again
+    the route names no address           no         elsewhere         again
+    busy, unavailable, full, too slow    no         elsewhere         again
+    no topic, no queue, no permission    no         new route         new route
+    no answer, or an internal error      unknown    elsewhere         raise
+
+A parcel whose order matters is repeated only when it is certain that nothing was stored.
+
+All attempts share one timeout, and one attempt gets a part of it (`attempt_ms`): a broker that
+accepts a request and does not answer leaves time for another broker, or for the same one after its
+restart. RocketMQ leaves this out by default (sendMsgMaxTimeoutPerRequest is -1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from rocketq.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    InternalError,
+    NoPermission,
+    QueueNotFound,
+    RocketqError,
+    StoreFull,
+    SystemBusy,
+    TooManyConnections,
+    TooSlow,
+    TopicNotFound,
+)
+
+#: An attempt gets at least this, or a third of all time if that is less, where it could go to another broker.
+ATTEMPT_MS_MIN: Final = 1_500
+#: An attempt gets at least this where no other broker has the topic (RocketMQ: sendMsgTimeout).
+ATTEMPT_ALONE_MS_MIN: Final = 3_000
+#: No attempt gets less than this part of the time that is left, however many may follow.
+SHARES_MAX: Final = 3
+
+
+class Verdict(Enum):
+    """What to do after a failed attempt."""
+
+    RAISE = "raise"
+    GIVE_UP = "give up"
+    ELSEWHERE = "elsewhere"
+    AGAIN = "again"
+    NEW_ROUTE = "new route"
+
+
+#: What ends the attempts, whatever is left of them.
+ENDS: Final = frozenset({Verdict.RAISE, Verdict.GIVE_UP})
+
+
+def verdict(error: RocketqError, ordered: bool, repeatable: bool = False) -> Verdict:
+    """Decide what follows from an error, as the table above draws it.
+
+    `repeatable` is whether storing the parcel twice does no harm.
+    """
+    if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
+        return Verdict.NEW_ROUTE
+    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow | TooManyConnections):
+        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
+    if isinstance(error, BrokerUnreachable) and not error.sent:
+        return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
+    if isinstance(error, BrokerUnreachable | InternalError):
+        if ordered:
+            return Verdict.AGAIN if repeatable else Verdict.GIVE_UP
+        return Verdict.ELSEWHERE
+    return Verdict.RAISE
+
+
+def attempt_ms(left_ms: int, timeout_ms: int, attempts_left: int, others: bool) -> int:
+    """Return how long the next attempt may take: an even share of `left_ms` among `attempts_left` attempts.
+
+    The share is never below a third of `left_ms`, since a caller that allows many attempts means those that
+    are refused at once. It is never below ATTEMPT_MS_MIN or a third of the whole `timeout_ms`, whichever is
+    less; where there are no `others`, no other brokers to send to, never below ATTEMPT_ALONE_MS_MIN. An
+    attempt that would leave less than that for the next one gets all that is left.
+    All times are milliseconds.
+    """
+    least_ms = min(ATTEMPT_MS_MIN, timeout_ms // SHARES_MAX) if others else ATTEMPT_ALONE_MS_MIN
+    share_ms = max(left_ms // min(attempts_left, SHARES_MAX), least_ms)
+    return max(1, left_ms if left_ms - share_ms < least_ms else share_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The attempts to deliver one parcel: what they may take, and what became of those that failed."""
+
+    begun_ms: int
+    timeout_ms: int
+    retries: int
+    attempts: tuple[str, ...] = ()
+    failed: frozenset[str] = frozenset()
+    #: Whether the request of a failed attempt may have reached a broker that carried it out.
+    may_be_stored: bool = False
+
+    @property
+    def attempts_left(self) -> int:
+        return self.retries + 1 - len(self.attempts)
+
+    def left_ms(self, now_ms: int) -> int:
+        return self.timeout_ms - (now_ms - self.begun_ms)
+
+    def after(self, broker: str, error: RocketqError) -> Trip:
+        """Return the trip with one more failed attempt, at `broker`."""
+        unknown = isinstance(error, InternalError) or (isinstance(error, BrokerUnreachable) and error.sent)
+        return replace(
+            self,
+            attempts=(*self.attempts, f"{broker}: {error.message.rstrip('.')}"),
+            failed=self.failed | {broker},
+            may_be_stored=self.may_be_stored or unknown,
+        )

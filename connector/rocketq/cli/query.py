@@ -1,0 +1,160 @@
+"""`rocketq query id|key|time`: looking messages up, without a group."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from rocketq.cli.connection import connect, nameservers_option
+from rocketq.cli.messages import document
+from rocketq.cli.output import output_option, say, show, show_one
+from rocketq.cli.topics import Duration
+
+if TYPE_CHECKING:
+    from rocketq.protocol.model import StoredMessage
+
+COLUMNS: Final = ("stored", "id", "key", "tag", "body")
+#: How much of a key or body a table shows.
+SHOWN_CHARACTERS: Final = 60
+
+
+class Moment(click.ParamType[int]):
+    """`2026-11-20T08:00Z`, `15m` (ago), or µs since 1970, as µs since 1970 in UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if re.fullmatch(r"-?\d{1,18}", text):
+            return int(text)
+        if re.fullmatch(r"\d+[smhd]", text):
+            return time.time_ns() // 1_000 - 1_000 * Duration().convert(text, param, ctx)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is no time; write 2026-11-20T08:00Z, 15m (ago), or µs", param, ctx)
+        from rocketq.query import microseconds
+
+        # Without a zone a person means the clock on the wall.
+        return microseconds("time", moment.astimezone(UTC))
+
+
+def interval_options(command: Any) -> Any:
+    """Add `--begin` and `--end`, both included."""
+    end = click.option("--end", type=Moment(), help="Stored until then.  [default: now]")
+    return click.option("--begin", type=Moment(), help="Stored from then on: 2026-11-20T08:00Z, 15m, µs.")(
+        end(command)
+    )
+
+
+@click.group()
+def query() -> None:
+    """Look messages up by id, key or time."""
+
+
+@query.command("id")
+@click.argument("message_id")
+@nameservers_option
+@output_option
+def by_id(message_id: str, nameservers: str, output: str) -> None:
+    """Show the message with this id, broker:topic:queue:offset.
+
+    \b
+    Examples:
+      rocketq query id broker-a:orders:3:17
+      rocketq query id broker-a:orders:3:17 -o json | jq -r .body
+    """
+    with connect(nameservers) as client:
+        show_one(document(client.query.by_id(message_id)), output)
+
+
+@query.command("key")
+@click.argument("topic")
+@click.argument("key")
+@interval_options
+@click.option("-n", "--count", type=click.IntRange(1, 1_000), default=64, show_default=True, help="At most.")
+@nameservers_option
+@output_option
+def by_key(
+    topic: str, key: str, begin: int | None, end: int | None, count: int, nameservers: str, output: str
+) -> None:
+    """Show the messages with this key, the newest first.
+
+    \b
+    Examples:
+      rocketq query key orders o-1
+      rocketq query key orders o-1 --begin 2h -o jsonl
+    """
+    with connect(nameservers) as client:
+        found = client.query.by_key(topic, key, begin=begin, end=end, limit=count)
+        shown = _show(found.messages, output)
+    say(f"{shown} message(s)")
+    for broker, lag_bytes in found.lag_bytes.items():
+        if lag_bytes:
+            say(
+                f"{broker} has {lag_bytes} bytes of log still to index: what was sent just now may be missing"
+            )
+
+
+@query.command("time")
+@click.argument("topic")
+@interval_options
+@click.option("-n", "--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most.")
+@nameservers_option
+@output_option
+def by_time(
+    topic: str, begin: int | None, end: int | None, count: int, nameservers: str, output: str
+) -> None:
+    """Show the messages stored in an interval, the oldest first.
+
+    \b
+    Examples:
+      rocketq query time orders --begin 15m
+      rocketq query time orders --begin 2026-11-20T08:00Z --end 2026-11-20T09:00Z -n 1000 -o jsonl
+    """
+    with connect(nameservers) as client:
+        found = client.query.by_time(topic, begin or 0, end, page_messages=min(count, 200))
+        shown = _show(itertools.islice(found, count), output)
+        more = shown == count and next(found, None) is not None
+    say(f"{shown} message(s)" + ("; there are more: -n" if more else ""))
+
+
+def _show(messages: Iterable[StoredMessage], output: str) -> int:
+    """Write messages in the asked form, `jsonl` while they arrive; return how many there were."""
+    if output == "jsonl":
+        count = 0
+        for message in messages:
+            click.echo(json.dumps(document(message), ensure_ascii=False))
+            count += 1
+        return count
+    rows = [_row(message) if output == "table" else document(message) for message in messages]
+    show(rows, output, COLUMNS)
+    return len(rows)
+
+
+def _row(message: StoredMessage) -> dict[str, Any]:
+    stored = datetime.fromtimestamp(message.stored_at_us / 1e6, UTC)
+    return {
+        "stored": stored.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "id": message.message_id,
+        "key": None if message.key is None else _shown(message.key),
+        "tag": message.tag,
+        "body": _shown(message.body),
+    }
+
+
+def _shown(value: bytes) -> str:
+    """Return the beginning of a value on one line; what is no text is shown as Python does."""
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = repr(value)[2:-1]
+    plain = "".join(each if each.isprintable() else "·" for each in text[: SHOWN_CHARACTERS + 1])
+    return plain if len(plain) <= SHOWN_CHARACTERS else plain[:SHOWN_CHARACTERS] + "…"

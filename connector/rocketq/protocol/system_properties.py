@@ -1,0 +1,77 @@
+"""Properties whose names have a meaning to the system (RocketMQ: MessageConst).
+
+In RocketMQ a property can be an instruction: `DELAY=3` delays a message, `WAIT=false` weakens its
+acknowledgement, `TRAN_MSG=true` hides it. A message that carries such an instruction to a broker
+which does not follow it would be delivered as if nothing had been asked. So a name has one of
+three meanings, and a name of RocketMQ's is never carried along silently:
+
+    honoured   KEYS: further keys, separated by spaces; they are searched for and filtered by
+    refused    every name below: what it asks for is not there, or is given in another way
+    free       all other names, TRACE_CONTEXT among them, which tracers write for each other
+
+Names are compared as they are written. RocketMQ refuses most of these names as well, when a user
+sets them (Message.putUserProperty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+#: Further keys of a message, separated by spaces: the only honoured property.
+KEYS: Final = "KEYS"
+
+_DELAY: Final = "asks for a delayed delivery, and messages cannot be delayed yet"
+_TRANSACTION: Final = "belongs to RocketMQ's transactional messages, which do not exist here"
+_RETRY: Final = "is written by a broker when a message is delivered again"
+_REQUEST: Final = "belongs to RocketMQ's request and reply, which does not exist here"
+_DISPATCH: Final = "asks a broker to store the message under other queues, which does not exist here"
+_WRITTEN: Final = "is written by RocketMQ's clients or brokers for themselves"
+
+_REASONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "is the message's tag": ("TAGS",),
+    "asks for another acknowledgement than the broker's": ("WAIT",),
+    "asks for an order": ("__SHARDINGKEY",),
+    _DELAY: ("DELAY", "__STARTDELIVERTIME"),
+    _TRANSACTION: (
+        *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
+        *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
+    ),
+    _RETRY: (
+        *("RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
+        *("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "CONSUME_START_TIME"),
+        *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME"),
+    ),
+    _REQUEST: (*("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "MSG_TYPE"),),
+    _DISPATCH: (
+        *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM", "INNER_BASE", "REDIRECT"),
+        *("PROPERTY_FORWARD_QUEUE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG"),
+    ),
+    _WRITTEN: (
+        *("UNIQ_KEY", "EXTEND_UNIQ_INFO", "DUP_INFO", "INSTANCE_ID", "BUYER_ID", "CLUSTER"),
+        *("MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP", "__BORNHOST"),
+    ),
+}
+
+#: Every refused name, and what is said of it.
+REFUSED: Final[Mapping[str, str]] = {name: why for why, names in _REASONS.items() for name in names}
+#: What refused names that are not listed begin with.
+REFUSED_PREFIXES: Final[Mapping[str, str]] = {"TIMER_": _DELAY, "__RMQ.TRANSIENT.": _WRITTEN}
+
+_HINTS: Final[Mapping[str, str]] = {
+    "TAGS": "Give it as the message's tag.",
+    "WAIT": "Leave it out: the broker's flush mode decides when a send is acknowledged.",
+    "__SHARDINGKEY": "Give it as the ordering key.",
+}
+_BEGINNINGS: Final = tuple(REFUSED_PREFIXES)
+
+
+def is_refused(name: str) -> bool:
+    """Whether a message may not have a property of this name."""
+    return name in REFUSED or name.startswith(_BEGINNINGS)
+
+
+def why_refused(name: str) -> tuple[str, str]:
+    """Return why a refused name is refused, as what is said of it, and what to do instead."""
+    why = REFUSED.get(name) or next(w for p, w in REFUSED_PREFIXES.items() if name.startswith(p))
+    return why, _HINTS.get(name, "Leave it out, or give it another name.")
