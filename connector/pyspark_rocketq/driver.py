@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark_rocketq.admission import Limit, Patience, admit
@@ -67,7 +67,7 @@ class Target:
             for queue, held in survey.ranges.items()
             if queue in self.ends
         }
-        return Survey(ranges, survey.incarnations, survey.gone, survey.closed)
+        return replace(survey, ranges=ranges)
 
     def reached(self, standing: Standing) -> bool:
         """Whether no queue stands still short of its end."""
@@ -218,9 +218,9 @@ class QueryDriver:
         topology = self._find_topology(PLACES_MS, _named_by(start))
         self._watch.refresh(topology.places)
         found = self._watch.survey()
-        survey = Survey(found.ranges, found.incarnations, {**topology.gone, **found.gone}, found.closed)
+        survey = replace(found, gone={**topology.gone, **found.gone})
         self._outages.see({**topology.away, **self._watch.failures()}, survey, time.monotonic())
-        for topic in {topic for topic, _ in survey.gone}:
+        for topic in {topic for topic, _ in survey.gone} - {topic for topic, _ in survey.incarnations}:
             self._connection.routes.forget(topic)
         if self._target is not None:
             survey = self._target.clip(survey)

@@ -8,9 +8,9 @@
     next > max                    a loss: the broker lost the end of its log; goes on at `max`
     another incarnation           a loss: the topic was made anew; goes on at `min`
     only in the start             its broker is away, or it is not subscribed to any more: it stands still
-      its broker has no such        a loss, and dropped: the topic was deleted, the broker came back without
-      topic (any more)              its data, or it was taken off the topic
-      it is no longer read          it stands still; a loss if it holds messages beyond `next`
+    topic gone from its broker    a loss, and dropped: the topic was deleted, or the broker lost its data
+                                  or was taken off the topic
+    no read queue any more        it stands still; a loss if it holds messages beyond `next`
 
 What becomes of a loss is the caller's: `failOnDataLoss`. New queues and those that were
 started over are `joined`; they become the `base` of the batch's end offset.

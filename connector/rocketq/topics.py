@@ -51,13 +51,10 @@ class TopicAdmin:
         self._transport = transport
         self._routes = routes
 
-    def masters(self, cluster: str | None = None, brokers: Collection[str] | None = None) -> list[BrokerApi]:
-        """Return the live masters, by name; of one cluster, or those of these names.
-
-        Raises InvalidConfiguration, which lists what there is, for a name that no live master has.
-        """
-        identities = self._identities()
-        return [self._api(identities[name]) for name in _chosen(identities, cluster, brokers)]
+    def masters(self, cluster: str | None = None) -> list[BrokerApi]:
+        """Return the live masters, by name; of one cluster if it is named."""
+        identities = sorted(self._identities().items())
+        return [self._api(one) for _, one in identities if cluster is None or one.cluster == cluster]
 
     def create(
         self,
