@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketq.clock import SystemClock
 from rocketq_broker.store.clock_record import (
     DAY_US,
     DRIFT_PPM,
@@ -157,3 +158,11 @@ def test_a_system_without_a_name_for_its_boots_treats_each_start_as_one() -> Non
     nameless = replace(START, boot="")
     assert resume(agree(nameless), later(nameless, 1000), START.wall_us).doubt is Doubt.NONE
     assert resume(agree(nameless), later(nameless, 1000, TEN_DAYS_US), START.wall_us).doubt is Doubt.OFF
+
+
+def test_the_clocks_of_this_machine_are_believed() -> None:
+    clock = SystemClock()
+    looks = [Reading(clock.boot_id(), clock.now_us(), clock.boottime_ms()) for _ in range(2)]
+    assert looks[0].boot == looks[1].boot
+    assert 0 < looks[0].boottime_ms <= looks[1].boottime_ms
+    assert observe(agree(looks[0]), looks[1]).doubt is Doubt.NONE
