@@ -168,6 +168,36 @@ def test_a_bad_arrow_body_is_refused_and_nothing_is_stored(broker: Http, name: s
     assert broker.total("orders") == 0
 
 
+def test_an_integer_beyond_64_bits_is_refused_as_such(broker: Http) -> None:
+    for number in (2**63, 2**64, 10**30):
+        for answer in (
+            broker.send_json("orders", {"body": "x", "queue": number}),
+            broker.send_json("orders", {"body": "x", "born_at_us": number}),
+            broker.put("/v1/topics/new", {"read_queues": number}),
+            broker.put(
+                "/v1/groups/g/offsets", {"offsets": [{"topic": "orders", "queue": number, "offset": 0}]}
+            ),
+            broker.get(f"/v1/messages/broker-0:orders:0:{number}"),
+            broker.get(f"/v1/messages/broker-0:orders:{number}:0"),
+            broker.pull("orders", number, 0),
+            broker.pull("orders", 0, number),
+            broker.call("POST", f"/v1/sinks/s/batches/{number}/abort", b'{"run": "r"}', JSON),
+        ):
+            assert (answer.status, answer.code) == (400, "INVALID_REQUEST"), answer.body
+
+
+def test_a_key_given_twice_is_refused_by_name_and_nothing_is_done(broker: Http) -> None:
+    for answer, key in (
+        (broker.send("orders", b'{"messages": [{"body": "a", "body": "b"}]}', headers=JSON), "body"),
+        (broker.call("PUT", "/v1/topics/new", b'{"perm": 6, "perm": 4}', JSON), "perm"),
+        (broker.call("PATCH", "/v1/topics/orders", b'{"perm": 4, "x": 1, "perm": 6}', JSON), "perm"),
+    ):
+        assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+        assert f"'{key}' is given twice" in answer.json["message"]
+    assert broker.total("orders") == 0
+    assert broker.get("/v1/topics/new").status == 404
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

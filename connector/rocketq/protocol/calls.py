@@ -1,18 +1,19 @@
 """The calls to a broker: paths, headers, and the JSON documents both sides hold as values.
 
-`encode`/`decode` are the only JSON door: msgspec builds the frozen dataclasses
-strictly, so a document of the wrong shape is an error that names the field.
-Batches never pass here; they travel as frames or Arrow streams.
+`rocketq.protocol.codec` writes and reads the documents. Message batches are none: they travel as frames
+or Arrow streams.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final
 
-import msgspec
-
-from rocketq.errors import InvalidRequest
+from rocketq.protocol import model
+from rocketq.protocol.codec import decode as decode
+from rocketq.protocol.codec import decode_request as decode_request
+from rocketq.protocol.codec import encode as encode
+from rocketq.protocol.codec import prepare_documents
 from rocketq.protocol.model import Appended, Int64, QueueOffsets, SendStatus, TopicConfig
 
 FRAMES: Final = "application/vnd.rocketq.frames"
@@ -29,24 +30,6 @@ SUGGESTED_BROKER_HEADER: Final = "x-rocketq-suggested-broker-id"
 
 #: The longest a server holds a call, and what it adds to a client's own deadline.
 WAIT_MS_MAX: Final = 60_000
-
-T = TypeVar("T")
-
-
-def encode(value: Any) -> bytes:
-    """Return a protocol value as JSON."""
-    return msgspec.json.encode(value)
-
-
-def decode(data: bytes | memoryview, kind: type[T], where: str = "the JSON body") -> T:
-    """Build a protocol value from JSON; raise InvalidRequest that names the field."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = getattr(kind, "__name__", str(kind))
-        raise InvalidRequest(
-            where, f"not a valid {name}: {error}", hint="See docs/protocol.md for its form."
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +208,7 @@ class BrokerVersion:
     service: str
     version: str
     protocol: Int64 = 1
+
+
+prepare_documents(model.__name__)
+prepare_documents(__name__)
