@@ -191,8 +191,8 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
         title=f"rocketq broker {broker.config.name}",
         version=version("rocketq"),
         description="Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
         dependencies=[Depends(known_parameters_only)],
     )
     install_error_answers(app)

@@ -26,6 +26,7 @@
     │   ├── SystemBusy                 SYSTEM_BUSY               429
     │   ├── InternalError              INTERNAL_ERROR            500
     │   ├── BrokerUnavailable          BROKER_UNAVAILABLE        503
+    │   ├── ServerStopping             SERVER_STOPPING           503
     │   ├── TooManyConnections         TOO_MANY_CONNECTIONS      503
     │   └── StoreFull                  STORE_FULL                507
     ├── CorruptFrame                   CORRUPT_FRAME             422   (bytes that break the format)
@@ -420,6 +421,21 @@ class BrokerUnavailable(RemoteError):
             f"Broker {broker} is not available: {why}.",
             hint="Use another broker, or wait until it is ready (GET /readyz).",
             facts={"broker": broker, "why": why},
+        )
+
+
+class ServerStopping(RemoteError):
+    """The server was stopped before the call was done; whether it was carried out is unknown."""
+
+    code = "SERVER_STOPPING"
+    status = 503
+    retryable = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The server stopped before it had answered {path[:200]}.",
+            hint="Whether the call was carried out is unknown; ask again when the server is back.",
+            facts={"path": path[:200]},
         )
 
 

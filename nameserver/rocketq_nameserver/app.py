@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, InvalidRequest, RouteNotFound
-from rocketq.protocol.calls import WAIT_MS_MAX, decode
+from rocketq.protocol.calls import WAIT_MS_MAX
+from rocketq.protocol.codec import decode_request, prepare
 from rocketq.protocol.model import is_legal_name
 from rocketq.protocol.route import (
     ClusterView,
@@ -43,10 +44,14 @@ from rocketq_nameserver.nameserver import NameServer
 from rocketq_nameserver.watch import TOPIC_LIST
 
 BODY_BYTES_MAX: Final = 1 * MIB
+#: The largest 64-bit signed number.
+NUMBER_MAX: Final = (1 << 63) - 1
 
 T = TypeVar("T")
-Since = Annotated[int | None, Query(ge=0, lt=1 << 63, description="the version that is known")]
-WaitMs = Annotated[int, Query(ge=0, lt=1 << 63, description="how long to hold the call while it is `since`")]
+Since = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="the version that is known")]
+WaitMs = Annotated[
+    int, Query(ge=0, le=NUMBER_MAX, description="how long to hold the call while it is `since`")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,9 @@ class KvValue:
     """One value of the key-value configuration."""
 
     value: str
+
+
+prepare(KvValue)
 
 
 class NameServerApp:
@@ -95,8 +103,8 @@ def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
         title="rocketq NameServer",
         version=version("rocketq"),
         description="Which topics there are, on which brokers, at which addresses.",
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
         dependencies=[Depends(known_parameters_only)],
     )
     install_error_answers(app)
@@ -218,7 +226,7 @@ def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
 
 async def _body(request: Request, kind: type[T], limit: int = BODY_BYTES_MAX) -> T:
     chunks = await read_body(request.scope, request.receive, limit)
-    return decode(chunks[0] if len(chunks) == 1 else b"".join(chunks), kind)
+    return decode_request(chunks[0] if len(chunks) == 1 else b"".join(chunks), kind)
 
 
 def _held_ms(since: int | None, wait_ms: int) -> int:

@@ -430,8 +430,9 @@ def test_the_documentation_refers_to_nothing_outside(nameserver: Running) -> Non
 
 
 def test_the_contract_describes_every_call_and_its_body(nameserver: Running) -> None:
-    document = nameserver.call("GET", "/openapi.json").json
+    document = nameserver.call("GET", "/docs/openapi.json").json
     assert document["openapi"].startswith("3.0")
+    assert nameserver.call("GET", "/openapi.json").json["paths"].keys() == document["paths"].keys()
     paths = document["paths"]
     assert "/v1/routes/{topic}" in paths
     body = paths["/v1/brokers/register"]["post"]["requestBody"]["content"]["application/json"]["schema"]

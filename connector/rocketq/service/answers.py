@@ -8,6 +8,7 @@ trace id that the log has too.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -24,6 +25,7 @@ from rocketq.errors import (
     MethodNotAllowed,
     NotFound,
     RocketqError,
+    ServerStopping,
     SystemBusy,
     TooLarge,
 )
@@ -179,6 +181,11 @@ class ErrorBoundary:
             await self._app(scope, receive, watched)
         except Disconnected:
             return
+        except asyncio.CancelledError:
+            # The server cancels what has not ended when its time to stop is over.
+            if started or scope["type"] != "http":
+                raise
+            await send_error(ServerStopping(scope["path"]), send)
         except RocketqError as error:
             if started:
                 raise
