@@ -18,6 +18,7 @@ import structlog
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
+from rocketq.service.admission import hosts_given
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig, default_scan_processes
@@ -38,6 +39,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
     made.add_argument("--advertise", default="", help="base URL for others, if not the address itself")
+    made.add_argument(
+        "--allowed-hosts", action="append", default=[], metavar="HOST[,HOST…]",
+        help="further names that clients call it by; may be given several times",
+    )  # fmt: skip
     made.add_argument("--nameservers", default="", help="base URLs, separated by commas")
     made.add_argument(
         "--flush", choices=[str(mode) for mode in FlushMode], default=str(FlushMode.ASYNC),
@@ -112,6 +117,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         host=arguments.host,
         port=arguments.port,
         advertise=arguments.advertise,
+        allowed_hosts=hosts_given(arguments.allowed_hosts),
         nameservers=tuple(address for address in given if address),
         flush=FlushMode(arguments.flush),
         segment_bytes=arguments.segment_bytes,

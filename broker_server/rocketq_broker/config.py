@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq.service.admission import AcceptedHosts, accepted_hosts
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -46,6 +47,8 @@ class BrokerConfig:
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
     advertise: str = ""
+    #: Further names under which this broker is called (`rocketq.service.admission`).
+    allowed_hosts: tuple[str, ...] = ()
     nameservers: tuple[str, ...] = ()
     flush: FlushMode = FlushMode.ASYNC
     segment_bytes: int = 1 << 30
@@ -128,6 +131,11 @@ class BrokerConfig:
                 "host", self.host, "nobody can reach a broker under this address",
                 hint="Say under which address it is reached: --advertise http://HOST:PORT.",
             )  # fmt: skip
+        self.hosts()
+
+    def hosts(self) -> AcceptedHosts:
+        """Return what this broker answers to; raise InvalidConfiguration."""
+        return accepted_hosts(self.host, self.advertise, self.allowed_hosts)
 
     def store_config(self) -> StoreConfig:
         """Return the settings of this broker's store; raise InvalidConfiguration."""

@@ -5,9 +5,9 @@ promise of `send`: a message that comes alone is read by `rocketq.protocol.singl
 ever; both are held against the same limits, appended by the same log writer, counted by
 the same measurements, answered with the same bytes.
 
-It knows only how to say yes. Whatever is not plain (another form, several batches,
-compression, no queue named, a topic that is to be created, a limit that is passed, a broker
-that is not running, no room) is not taken, and `send` decides it, creates or refuses, and says why.
+It knows only how to say yes. Whatever is not plain (another form, several batches, compression, no queue
+named, a topic that is to be created, a limit that is passed, a broker that is not running, no room) and
+whatever `admission.admit` refuses is not taken. The usual way decides that, and says why.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from rocketq.protocol.model import (
     SendStatus,
 )
 from rocketq.protocol.singles import Single, read_single
+from rocketq.service.admission import Head
+from rocketq.service.admission import admit as admit_call
 from rocketq.service.answers import error_answer
 from rocketq.service.quick import QuickCall
+from rocketq.service.routes import Rule
 from rocketq_broker.admission import PROPERTIES_BYTES_MAX, BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
@@ -71,6 +74,7 @@ class QuickSends:
         completions: Completions,
         measurements: Measurements,
         send: SendProcessor,
+        rule: Rule,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:
@@ -78,6 +82,8 @@ class QuickSends:
         self._store = store
         self._measurements = measurements
         self._send = send
+        self._rule = rule
+        self._hosts = config.hosts()
         self._enter = enter
         self._leave = leave
         self.completions = completions
@@ -91,6 +97,7 @@ class QuickSends:
             return False
         started = time.perf_counter()
         try:
+            admit_call(Head(call.headers, call.local), self._rule, self._hosts)
             topic = self._store.topic(target.topic)
             if not topic.perm & _WRITE or target.queue >= topic.write_queues:
                 return False

@@ -36,7 +36,7 @@ from rocketq.errors import (
     TooLarge,
     TopicNotFound,
 )
-from rocketq.protocol.calls import ARROW_STREAM, JSON, CreateTopicRequest, SendAnswer, encode
+from rocketq.protocol.calls import ARROW_STREAM, CreateTopicRequest, SendAnswer, encode
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX, CutStream, cut_stream, encapsulate, open_stream
 from rocketq.protocol.model import (
     QUEUE_COUNT_MAX,
@@ -62,7 +62,6 @@ from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, 
 
 _PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
 _ARROW: Final = ARROW_STREAM.encode()
-_JSON: Final = JSON.encode()
 #: JSON bodies above this size are read outside of the loop.
 _JSON_INLINE_BYTES: Final = 64 * 1024
 #: Streams of more batches are opened outside of the loop.
@@ -295,20 +294,8 @@ def _check_queue(topic: TopicConfig, queue: int) -> None:
 
 
 def _is_arrow(headers: dict[bytes, bytes]) -> bool:
-    """Whether the body is an Arrow stream, else it is JSON; raise InvalidRequest for anything else."""
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-    if encoding != b"identity":
-        raise InvalidRequest(
-            "content-encoding", f"{encoding.decode('latin-1')[:40]!r} is not accepted",
-            hint="Compress the buffers of the Arrow stream instead (lz4 or zstd).",
-        )  # fmt: skip
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind not in (_ARROW, _JSON):
-        raise InvalidRequest(
-            "content-type", f"{kind.decode('latin-1')[:100]!r} is not accepted",
-            hint=f"Send {ARROW_STREAM} or {JSON}.",
-        )  # fmt: skip
-    return kind == _ARROW
+    """Whether the body is an Arrow stream; else it is JSON, since nothing else is admitted."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _ARROW
 
 
 async def _receive_stream(request: DataRequest, limit: int) -> pa.Buffer:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 
@@ -32,11 +31,11 @@ from rocketq.protocol.route import (
     WritePermissionAnswer,
     WritePermissionRequest,
 )
-from rocketq.service.answers import ErrorBoundary, Receive, Send, install_error_answers, read_body
+from rocketq.service.answers import ErrorBoundary, Receive, Send, read_body
+from rocketq.service.control_plane import control_plane
 from rocketq.service.documentation import add_documentation, takes
 from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations, json_response
-from rocketq.service.parameters import known_parameters_only
 from rocketq.service.routes import Permission, Resource, declare
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.measurements import NameServerCollector
@@ -99,15 +98,11 @@ def create_app(config: NameServerConfig, clock: Clock | None = None) -> NameServ
 
 
 def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
-    app = FastAPI(
-        title="rocketq NameServer",
-        version=version("rocketq"),
-        description="Which topics there are, on which brokers, at which addresses.",
-        openapi_url=None,
-        redirect_slashes=False,
-        dependencies=[Depends(known_parameters_only)],
+    app = control_plane(
+        "rocketq NameServer",
+        "Which topics there are, on which brokers, at which addresses.",
+        nameserver.config.hosts(),
     )
-    install_error_answers(app)
     _install_brokers(app, nameserver)
     _install_routes(app, nameserver)
     _install_kv(app, nameserver)

@@ -215,7 +215,7 @@ def test_a_caller_that_hangs_up_keeps_no_place(nameserver: Running) -> None:
 
     parts = urlsplit(nameserver.address)
     with socket.create_connection((parts.hostname, parts.port)) as caller:
-        caller.sendall(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n")
+        caller.sendall(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         nameserver.wait_until_held(1)
     nameserver.wait_until_held(0)
 

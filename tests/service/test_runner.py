@@ -66,7 +66,7 @@ def test_the_hooks_are_called_in_order_and_a_held_call_does_not_delay_the_stop()
     app = Hooked()
     with ServerThread(app) as server:
         client = Connection(server.address)
-        client.send(b"GET /hold HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert app.held.wait(30)
     assert app.said == [f"bound {server.address}", "begin_shutdown"]
     assert client.answer() == (200, b"hello")
@@ -78,7 +78,7 @@ def test_a_call_that_does_not_end_is_told_that_the_server_stopped() -> None:
     app = Probe()
     with ServerThread(app, limits=ServerLimits(shutdown_ms=1)) as server:
         client = Connection(server.address)
-        client.send(b"GET /hold HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert app.held.wait(30)
     status, body = client.answer()
     assert (status, json.loads(body)["code"]) == (503, "SERVER_STOPPING")
@@ -167,7 +167,7 @@ def test_a_process_announces_itself_in_one_line_and_ends_with_0_when_told_to(num
 def test_a_process_ends_in_good_order_while_calls_are_held() -> None:
     process = start()
     with Connection(announced(process)["address"]) as client:
-        client.send(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.send(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         with Connection(f"http://127.0.0.1:{client.socket.getpeername()[1]}") as other:
             while b"rocketq_nameserver_held_watches 1.0" not in other.get("/metrics")[1]:
                 pass
