@@ -67,6 +67,9 @@ class BrokerConfig:
     in_flight_bytes_max: int = 256 * MIB
     #: Answers that clients have not taken yet, together; a slow reader holds its own until it is cut.
     outgoing_bytes_max: int = 512 * MIB
+    #: What decoded pulls, finds and compressed sends may inflate at once, and how long one waits for room.
+    decoded_bytes_max: int = 512 * MIB
+    decoded_wait_ms_max: int = 2_000
     held_calls_max: int = 20_000
 
     #: What is kept, and when a disk counts as full (`store.retention`).
@@ -112,6 +115,8 @@ class BrokerConfig:
         _check_range("send_batches_max", self.send_batches_max, 1, 1 << 20)
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
         _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
+        _check_range("decoded_bytes_max", self.decoded_bytes_max, MIB, 1 << 40)
+        _check_range("decoded_wait_ms_max", self.decoded_wait_ms_max, 0, 60_000)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
         _check_range("scan_processes", self.scan_processes, 0, 64)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)

@@ -123,8 +123,8 @@ class QuickSends:
     def _append(self, sending: _Sending, addressed: Addressed) -> bool:
         """Hand it to the log writer; raise RocketqError if that, or the broker, does not take it."""
         send, body = self._send, sending.call.body
-        config, size = self._config, len(body)
-        if send.in_flight_bytes + size > config.in_flight_bytes_max or size > config.request_bytes_max:
+        size = len(body)
+        if not send.bodies.has_room(size) or size > self._config.request_bytes_max:
             return False
         self._enter()
         target = sending.target
@@ -133,7 +133,7 @@ class QuickSends:
         except BaseException:
             self._leave()
             raise
-        send.in_flight_bytes += size
+        send.bodies.take(size)
         send.wake_soon()
         return True
 
@@ -149,7 +149,7 @@ class QuickSends:
     def answer(self, sending: _Sending, outcome: AppendOutcome | RocketqError) -> None:
         """Answer what was appended, or could not be."""
         call = sending.call
-        self._send.in_flight_bytes -= len(call.body)
+        self._send.bodies.give_back(len(call.body))
         self._leave()
         if isinstance(outcome, RocketqError):
             self._measurements.refused(outcome.code)

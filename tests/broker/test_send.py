@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import struct
 
 import pyarrow as pa
@@ -324,8 +326,6 @@ def test_wrong_methods_are_told_so(broker: Http) -> None:
 
 
 def test_more_bytes_in_flight_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
-    import socket
-
     broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=1 << 20)
     broker.create("orders")
     with socket.create_connection((broker.host, broker.port), timeout=30) as slow:
@@ -339,6 +339,69 @@ def test_more_bytes_in_flight_than_allowed_are_told_to_come_back(start_broker: S
         assert (busy.status, busy.code) == (429, "SYSTEM_BUSY")
         assert int(busy.header("retry-after")) >= 1
     assert broker.total("orders") == 0
+
+
+def begun(broker: Http, head: bytes, body: bytes) -> socket.socket:
+    """Begin a send and have the broker take what there is of it; it is not ended."""
+    client = socket.create_connection((broker.host, broker.port), timeout=30)
+    client.sendall(
+        b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+        b"content-type: application/vnd.apache.arrow.stream\r\n" + head + b"\r\n"
+    )
+    # The broker has decided to take it.
+    assert client.recv(100).startswith(b"HTTP/1.1 100")
+    client.sendall(body)
+    return client
+
+
+def in_flight(broker: Http) -> int:
+    lines = broker.get("/metrics").body.decode().splitlines()
+    return int(float(next(line.split()[-1] for line in lines if line.startswith("rocketq_in_flight_bytes"))))
+
+
+def test_bodies_without_a_length_count_as_they_come(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=4 << 20)
+    broker.create("orders")
+    chunk = b"%x\r\n%b\r\n" % (10_000, bytes(10_000))
+    slow = [begun(broker, b"transfer-encoding: chunked\r\n", chunk) for _ in range(16)]
+    while in_flight(broker) < 160_000:
+        pass
+    assert in_flight(broker) == 160_000, "not sixteen times what a body may have"
+    assert broker.send("orders", GOOD).status == 200
+    for client in slow:
+        client.close()
+    while in_flight(broker):
+        pass
+
+
+def test_bodies_without_a_length_leave_room_for_those_that_have_one(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=2 << 20)
+    broker.create("orders")
+    chunk = b"%x\r\n%b\r\n" % (400_000, bytes(400_000))
+    slow = [begun(broker, b"transfer-encoding: chunked\r\n", chunk) for _ in range(4)]
+    # Half of the budget is theirs; whoever comes when it is used up is told so.
+    refused = [client for client in slow if select.select([client], [], [], 0)[0]]
+    while len(refused) < 2:
+        refused = select.select(slow, [], [], 30)[0]
+    assert all(client.recv(100).startswith(b"HTTP/1.1 429") for client in refused)
+    assert in_flight(broker) <= 1 << 20
+    assert broker.send("orders", GOOD).status == 200
+    assert broker.send("orders", stream([Message(bytes(900_000))])).status == 200
+    for client in slow:
+        client.close()
+
+
+def test_large_bodies_leave_room_for_small_ones(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=4 << 20)
+    broker.create("orders")
+    slow = [begun(broker, b"content-length: 1048576\r\n", b"") for _ in range(3)]
+    large = broker.send("orders", stream([Message(bytes(900_000))]))
+    assert (large.status, large.code) == (429, "SYSTEM_BUSY")
+    assert broker.send("orders", GOOD).status == 200
+    assert broker.send("orders", GOOD, "?queue=0").status == 200
+    assert broker.send_json("orders", {"body": "x"}).status == 200
+    for client in slow:
+        client.close()
 
 
 def test_a_queue_that_may_not_be_written_refuses(broker: Http) -> None:
