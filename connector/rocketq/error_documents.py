@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 # Imported for its classes: `by_code` finds those that exist.
+from rocketq import server_errors as server_errors
 from rocketq import sink_errors as sink_errors
 from rocketq.errors import JsonFacts, RemoteError, RocketqError, by_code
 

@@ -14,7 +14,6 @@
     │   ├── InvalidBatch               INVALID_BATCH             400
     │   ├── InvalidFilter              INVALID_FILTER            400
     │   ├── NoPermission               NO_PERMISSION             403
-    │   ├── ForeignOrigin              FOREIGN_ORIGIN            403
     │   ├── NotFound                   NOT_FOUND                 404
     │   ├── TopicNotFound              TOPIC_NOT_FOUND           404
     │   ├── QueueNotFound              QUEUE_NOT_FOUND           404
@@ -22,14 +21,12 @@
     │   ├── TooSlow                    TOO_SLOW                  408
     │   ├── Conflict                   CONFLICT                  409
     │   ├── (of sinks: `rocketq.sink_errors`)
+    │   ├── (of calls that a server does not admit or finish: `rocketq.server_errors`)
     │   ├── TooLarge                   TOO_LARGE                 413
-    │   ├── UnsupportedMediaType       UNSUPPORTED_MEDIA_TYPE    415
     │   ├── OffsetOutOfRange           OFFSET_OUT_OF_RANGE       416
-    │   ├── MisdirectedRequest         MISDIRECTED_REQUEST       421
     │   ├── SystemBusy                 SYSTEM_BUSY               429
     │   ├── InternalError              INTERNAL_ERROR            500
     │   ├── BrokerUnavailable          BROKER_UNAVAILABLE        503
-    │   ├── ServerStopping             SERVER_STOPPING           503
     │   ├── TooManyConnections         TOO_MANY_CONNECTIONS      503
     │   └── StoreFull                  STORE_FULL                507
     ├── CorruptFrame                   CORRUPT_FRAME             422   (bytes that break the format)
@@ -257,20 +254,6 @@ class NoPermission(RemoteError):
         )
 
 
-class ForeignOrigin(RemoteError):
-    """A page of another origin makes the call, through somebody's browser (Fetch standard, `Origin`)."""
-
-    code = "FOREIGN_ORIGIN"
-    status = 403
-
-    def __init__(self, origin: str, host: str) -> None:
-        super().__init__(
-            f"A page of {origin} may not call this server, which the request names {host or 'not at all'}.",
-            hint="A browser may use the server's own pages (/docs); a proxy must pass on the Host header.",
-            facts={"origin": origin, "host": host},
-        )
-
-
 class NotFound(RemoteError):
     """A resource other than a topic or queue does not exist."""
 
@@ -362,21 +345,6 @@ class TooLarge(RemoteError):
         )
 
 
-class UnsupportedMediaType(RemoteError):
-    """The body is of a kind that the call does not take (RFC 9110, 15.5.16)."""
-
-    code = "UNSUPPORTED_MEDIA_TYPE"
-    status = 415
-
-    def __init__(self, header: str, given: str, wanted: str) -> None:
-        super().__init__(
-            f"{header} {given!r} is not accepted." if given else f"{header} is missing.",
-            hint=f"This call takes {wanted}."
-            + (" Compress the buffers of an Arrow stream instead." if header == "Content-Encoding" else ""),
-            facts={"header": header, "given": given, "wanted": wanted},
-        )
-
-
 class OffsetOutOfRange(RemoteError):
     """The asked offset is outside [min, max]; `corrected` is where to go on.
 
@@ -405,20 +373,6 @@ class OffsetOutOfRange(RemoteError):
             hint=f"Go on at {self.corrected}; {cause}.",
             facts={"topic": topic, "broker": broker, "queue": queue}
             | {"requested": requested, "min": min, "max": max},
-        )
-
-
-class MisdirectedRequest(RemoteError):
-    """The `Host` of the request is none of this server's names (RFC 9110, 15.5.20)."""
-
-    code = "MISDIRECTED_REQUEST"
-    status = 421
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"This server does not answer to the host {host!r}.",
-            hint="Call it by its own address, or start it with --allowed-hosts and that name.",
-            facts={"host": host},
         )
 
 
@@ -467,21 +421,6 @@ class BrokerUnavailable(RemoteError):
             f"Broker {broker} is not available: {why}.",
             hint="Use another broker, or wait until it is ready (GET /readyz).",
             facts={"broker": broker, "why": why},
-        )
-
-
-class ServerStopping(RemoteError):
-    """The server was stopped before the call was done; whether it was carried out is unknown."""
-
-    code = "SERVER_STOPPING"
-    status = 503
-    retryable = True
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The server stopped before it had answered {path[:200]}.",
-            hint="Whether the call was carried out is unknown; ask again when the server is back.",
-            facts={"path": path[:200]},
         )
 
 

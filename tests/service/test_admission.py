@@ -11,17 +11,12 @@ from typing import Any
 
 import pytest
 
-from rocketq.errors import (
-    ForeignOrigin,
-    InvalidConfiguration,
-    InvalidRequest,
-    MisdirectedRequest,
-    UnsupportedMediaType,
-)
+from rocketq.errors import InvalidConfiguration, InvalidRequest
 from rocketq.protocol.calls import ARROW_STREAM
 from rocketq.protocol.ipc import write_stream
 from rocketq.protocol.model import Message
 from rocketq.protocol.schema import from_messages
+from rocketq.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
 from rocketq.service.admission import Head, accepted_hosts, admit, hosts_given
 from rocketq.service.routes import NO_ROUTE, Permission, Resource, Rule
 from rocketq.service.runner import ServerThread

@@ -31,13 +31,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from rocketq.errors import (
-    ForeignOrigin,
-    InvalidConfiguration,
-    InvalidRequest,
-    MisdirectedRequest,
-    UnsupportedMediaType,
-)
+from rocketq.errors import InvalidConfiguration, InvalidRequest
+from rocketq.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
 from rocketq.service.routes import Rule
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -25,11 +25,11 @@ from rocketq.errors import (
     MethodNotAllowed,
     NotFound,
     RocketqError,
-    ServerStopping,
     SystemBusy,
     TooLarge,
 )
 from rocketq.protocol.calls import JSON, encode
+from rocketq.server_errors import ServerStopping
 from rocketq.service.budget import Claim
 
 Receive = Callable[[], Awaitable[Any]]
