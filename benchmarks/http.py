@@ -82,17 +82,22 @@ class Connection:
 
 
 def post(path: str, body: bytes, kind: str) -> list[bytes]:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return [head.encode(), body]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+    ]
+    return ["\r\n".join([*lines, "", ""]).encode(), body]
 
 
 def get(path: str) -> list[bytes]:
-    return [f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()]
+    return [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()]
 
 
 def request(method: str, path: str, body: bytes) -> list[bytes]:
     head = (
-        f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return [head.encode(), body]

@@ -19,6 +19,7 @@ import structlog
 from rocketq.errors import InvalidConfiguration
 from rocketq.platforms import check_servers_run_here
 from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
+from rocketq.service.admission import hosts_given
 from rocketq.service.guard import ServerLimits
 from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
@@ -39,6 +40,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
     made.add_argument("--advertise", default="", help="base URL for others, if not the address itself")
+    made.add_argument(
+        "--allowed-hosts", action="append", default=[], metavar="HOST[,HOST…]",
+        help="further names that clients call it by; may be given several times",
+    )  # fmt: skip
     made.add_argument("--nameservers", default="", help="base URLs, separated by commas")
     made.add_argument(
         "--flush", choices=[str(mode) for mode in FlushMode], default=str(FlushMode.ASYNC),
@@ -76,6 +81,8 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         ("topics_max", "topics the broker takes"),
         ("queues_max", "queues over all topics"),
         ("open_files_max", "files of the store open at once"),
+        ("decoded_bytes_max", "what may be inflated at once for decoded answers and compressed sends"),
+        ("decoded_wait_ms_max", "how long a call waits for room among these before it is told SYSTEM_BUSY"),
         ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
         ("queue_wait_ms_max", "how long a send may wait for the log"),
         ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
@@ -113,6 +120,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         host=arguments.host,
         port=arguments.port,
         advertise=arguments.advertise,
+        allowed_hosts=hosts_given(arguments.allowed_hosts),
         nameservers=tuple(address for address in given if address),
         flush=FlushMode(arguments.flush),
         segment_bytes=arguments.segment_bytes,
@@ -122,6 +130,8 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         topics_max=arguments.topics_max,
         queues_max=arguments.queues_max,
         open_files_max=arguments.open_files_max,
+        decoded_bytes_max=arguments.decoded_bytes_max,
+        decoded_wait_ms_max=arguments.decoded_wait_ms_max,
         queued_bytes_max=arguments.queued_bytes_max,
         queue_wait_ms_max=arguments.queue_wait_ms_max,
         flush_timeout_ms=arguments.flush_timeout_ms,

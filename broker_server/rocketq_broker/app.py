@@ -7,7 +7,8 @@
     a send of one small message                          quick_sends, without a task
     anything else                                        FastAPI (control, operations, docs)
 
-A data call is found by cutting its raw path at the slashes, before anything is
+Every call passes `admission.admit` before its body is read: here, in quick_sends, or in FastAPI's routes
+(`control_plane`). A data call is found by cutting its raw path at the slashes, before anything is
 unescaped: a name that holds an escaped slash can so never become another path.
 While the broker is not running every call under /v1 is answered 503.
 """
@@ -16,24 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import unquote
 
 import structlog
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
+from rocketq.protocol.calls import ARROW_STREAM, JSON
 from rocketq.registration_errors import BrokerNameTaken
-from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer, install_error_answers
+from rocketq.service.admission import admit
+from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer
+from rocketq.service.control_plane import control_plane, head_of
 from rocketq.service.documentation import add_documentation
 from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations
-from rocketq.service.parameters import known_parameters_only
 from rocketq.service.quick import QuickCall
-from rocketq.service.routes import Permission, Resource, Rule
+from rocketq.service.routes import NO_ROUTE, Permission, Resource, Rule
 from rocketq_broker.administration import install_administration
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
@@ -54,7 +56,11 @@ class DataRoute:
     rule: Rule
 
 
-SEND: Final = DataRoute("POST", "/v1/topics/{topic}/messages", Rule(Permission.PRODUCE, Resource.TOPIC))
+SEND: Final = DataRoute(
+    "POST",
+    "/v1/topics/{topic}/messages",
+    Rule(Permission.PRODUCE, Resource.TOPIC, media_types=(ARROW_STREAM.encode(), JSON.encode())),
+)
 PULL: Final = DataRoute(
     "GET", "/v1/topics/{topic}/queues/{queue}/messages", Rule(Permission.CONSUME, Resource.TOPIC)
 )
@@ -84,6 +90,7 @@ class BrokerApp:
         self.connection_counts = ConnectionCounts()
         self.control = _control_plane(self.broker, self.connection_counts)
         self._address = ""
+        self._hosts = config.hosts()
         self._whole = ErrorBoundary(self._http)
         self._paths: dict[_PathKey, dict[str, DataRoute]] = {}
         for route in DATA_ROUTES:
@@ -135,7 +142,7 @@ class BrokerApp:
         }
         self._quick = QuickSends(
             broker.config, broker.store, broker.completions, broker.measurements, broker.send,
-            broker.enter, broker.leave,
+            SEND.rule, broker.enter, broker.leave,
         )  # fmt: skip
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -156,7 +163,10 @@ class BrokerApp:
             if methods is None:
                 _check_slashes(parts)
                 await self.control(scope, receive, send)
-            elif (route := methods.get(scope["method"])) is not None:
+                return
+            route = methods.get(scope["method"])
+            admit(head_of(scope), NO_ROUTE if route is None else route.rule, self._hosts)
+            if route is not None:
                 await self._data(route, parts, scope, receive, send)
             else:
                 error = MethodNotAllowed(scope["method"], scope["path"])
@@ -192,15 +202,11 @@ def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:
 
 
 def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
-    app = FastAPI(
-        title=f"rocketq broker {broker.config.name}",
-        version=version("rocketq"),
-        description="Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
-        docs_url=None,
-        redoc_url=None,
-        dependencies=[Depends(known_parameters_only)],
+    app = control_plane(
+        f"rocketq broker {broker.config.name}",
+        "Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
+        broker.config.hosts(),
     )
-    install_error_answers(app)
     install_topics(app, broker)
     install_groups(app, broker)
     install_sinks(app, broker)

@@ -38,6 +38,7 @@ from rocketq.service.longpoll.long_poll import LongPoll
 from rocketq_broker import arrivals as arriving
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.decoding import DecodingRoom
 from rocketq_broker.exchange import Outgoing
 from rocketq_broker.find import FindProcessor
 from rocketq_broker.locked_store import locked_store
@@ -85,8 +86,9 @@ class Broker:
         self.measurements = Measurements()
         self.gauges = Gauges(
             held_calls=lambda: len(self.held),
-            in_flight_bytes=lambda: self.send.in_flight_bytes,
+            in_flight_bytes=lambda: self.send.bodies.used,
             outgoing_bytes=lambda: self.outgoing.bytes,
+            decoded_bytes=lambda: self.decoding.budget.used,
             permission=lambda: int(Perm.READ_WRITE if self.phase is Phase.RUNNING else Perm.NONE),
             store=lambda: self.store.statistics(),
             lags=lambda: group_lags(self.store),
@@ -127,12 +129,15 @@ class Broker:
         self.held = LongPoll[arriving.Key](self.clock, config.held_calls_max, "messages")
         report = await loop.run_in_executor(self.executor, self.store.start)
         log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(report))
-        self.send = SendProcessor(config, self.store, self.completions, self.measurements, self.executor)
+        self.decoding = DecodingRoom(loop, config.decoded_bytes_max, config.decoded_wait_ms_max)
+        self.send = SendProcessor(
+            config, self.store, self.completions, self.measurements, self.executor, self.decoding
+        )
         self.pull = PullProcessor(
-            config, self.store, self.held, self.outgoing, self.measurements, self.executor
+            config, self.store, self.held, self.outgoing, self.measurements, self.executor, self.decoding
         )
         self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
-        self.find = FindProcessor(config, self.store, self.executor)
+        self.find = FindProcessor(config, self.store, self.executor, self.decoding)
         self.identity = BrokerIdentity(
             config.cluster,
             config.name,

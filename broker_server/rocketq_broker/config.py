@@ -18,6 +18,7 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX
 from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
 from rocketq.protocol.route import MASTER_ID
+from rocketq.service.admission import AcceptedHosts, accepted_hosts
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.retention import RetentionPolicy
 
@@ -40,6 +41,8 @@ class BrokerConfig:
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
     advertise: str = ""
+    #: Further names under which this broker is called (`rocketq.service.admission`).
+    allowed_hosts: tuple[str, ...] = ()
     nameservers: tuple[str, ...] = ()
     flush: FlushMode = FlushMode.ASYNC
     segment_bytes: int = 1 << 30
@@ -58,6 +61,9 @@ class BrokerConfig:
     in_flight_bytes_max: int = 256 * MIB
     #: Answers that clients have not taken yet, together; a slow reader holds its own until it is cut.
     outgoing_bytes_max: int = 512 * MIB
+    #: What decoded pulls, finds and compressed sends may inflate at once, and how long one waits for room.
+    decoded_bytes_max: int = 512 * MIB
+    decoded_wait_ms_max: int = 2_000
     held_calls_max: int = 20_000
 
     #: What is kept, and when a disk counts as full (`store.retention`).
@@ -109,6 +115,8 @@ class BrokerConfig:
         _check_range("send_batches_max", self.send_batches_max, 1, 1 << 20)
         _check_range("in_flight_bytes_max", self.in_flight_bytes_max, self.request_bytes_max, 1 << 40)
         _check_range("outgoing_bytes_max", self.outgoing_bytes_max, MIB, 1 << 40)
+        _check_range("decoded_bytes_max", self.decoded_bytes_max, MIB, 1 << 40)
+        _check_range("decoded_wait_ms_max", self.decoded_wait_ms_max, 0, 60_000)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
         _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
@@ -127,6 +135,11 @@ class BrokerConfig:
                 "host", self.host, "nobody can reach a broker under this address",
                 hint="Say under which address it is reached: --advertise http://HOST:PORT.",
             )  # fmt: skip
+        self.hosts()
+
+    def hosts(self) -> AcceptedHosts:
+        """Return what this broker answers to; raise InvalidConfiguration."""
+        return accepted_hosts(self.host, self.advertise, self.allowed_hosts)
 
     def store_config(self) -> StoreConfig:
         """Return the settings of this broker's store; raise InvalidConfiguration."""

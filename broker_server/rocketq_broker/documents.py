@@ -3,8 +3,8 @@
     {"messages": [{"body": "text", "key": "k-1", "tag": "paid", "properties": {…}, "queue": 2},
                   {"body_base64": "AAEC", "key_base64": "/w=="}]}
 
-Strict: an unknown field, both forms of one value, bad base64, text that is not UTF-8, and a
-tag or property that no message may have are errors that name the message, and nothing of the
+The broker is strict: an unknown field, a field given twice, both forms of one value, bad base64, text that is
+not UTF-8, and a tag or property that no message may have are errors that name their place, and nothing of the
 body is stored.
 """
 
@@ -15,9 +15,9 @@ import binascii
 import msgspec
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.calls import decode
+from rocketq.protocol.codec import decode_request, prepare
 from rocketq.protocol.message_rules import check_message
-from rocketq.protocol.model import Message
+from rocketq.protocol.model import Int64, Message
 
 _FORM = "See docs/protocol.md for its form."
 
@@ -31,8 +31,8 @@ class MessageDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_base64: str | None = None
     tag: str | None = None
     properties: dict[str, str] | None = None
-    born_at_us: int | None = None
-    queue: int | None = None
+    born_at_us: Int64 | None = None
+    queue: Int64 | None = None
 
 
 class SendDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,9 +41,12 @@ class SendDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: list[MessageDocument]
 
 
+prepare(SendDocument)
+
+
 def read_document(body: bytes) -> list[tuple[Message, int | None]]:
     """Return each message with the queue it names, if any; raise InvalidRequest or InvalidMessage."""
-    messages = decode(body, SendDocument).messages
+    messages = decode_request(body, SendDocument).messages
     return [(_message(one, at), one.queue) for at, one in enumerate(messages)]
 
 
@@ -51,11 +54,9 @@ def _message(one: MessageDocument, at: int) -> Message:
     body = _bytes(one.body, one.body_base64, "body", at)
     if body is None:
         raise InvalidRequest(f"messages[{at}]", "has neither body nor body_base64", hint=_FORM)
-    born_at = one.born_at_us
-    if born_at is not None and not -(1 << 63) <= born_at < 1 << 63:
-        raise InvalidRequest(f"messages[{at}].born_at_us", "is not a 64-bit number")
+    key = _bytes(one.key, one.key_base64, "key", at)
     check_message(one.tag, one.properties or (), at)
-    return Message(body, _bytes(one.key, one.key_base64, "key", at), one.tag, one.properties, born_at)
+    return Message(body, key, one.tag, one.properties, one.born_at_us)
 
 
 def _bytes(text: str | None, encoded: str | None, name: str, at: int) -> bytes | None:

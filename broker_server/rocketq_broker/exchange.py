@@ -7,7 +7,7 @@ raises can still become an error document.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,15 @@ class DataRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; the chunks go out one after the other, as they are."""
+    """A whole answer; the chunks go out one after the other, as they are.
+
+    `taken` is called when the client has taken the answer, or will not.
+    """
 
     status: int
     headers: Headers
     chunks: Sequence[bytes]
+    taken: Callable[[], None] | None = None
 
 
 def json_answer(document: bytes, status: int = 200) -> Answer:
@@ -85,3 +89,5 @@ class Outgoing:
             await send({"type": "http.response.body", "body": b""})
         finally:
             self.bytes -= size
+            if answer.taken is not None:
+                answer.taken()

@@ -14,6 +14,7 @@ import asyncio
 import binascii
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFo
 from rocketq.protocol.model import KEY_BYTES_MAX, MessageQueue, Perm, is_legal_name
 from rocketq_broker import forms
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.decoding import FIND_BYTES, DecodingRoom
 from rocketq_broker.exchange import Answer, DataRequest, json_answer
 from rocketq_broker.query import NUMBER_MAX, parse, whole_number
 from rocketq_broker.store.interval import TimeQuery
@@ -38,10 +40,13 @@ _PARAMETERS: Final = frozenset({"key", "key_base64", "begin", "end", "limit"})
 class FindProcessor:
     """Handles `GET /v1/topics/{topic}/messages`, on the loop's thread; the search runs on another."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, executor: Executor) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, executor: Executor, decoding: DecodingRoom
+    ) -> None:
         self._config = config
         self._store = store
         self._executor = executor
+        self._decoding = decoding
         self._loop = asyncio.get_running_loop()
 
     async def handle(self, request: DataRequest) -> Answer:
@@ -59,7 +64,14 @@ class FindProcessor:
             whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
             whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
         )
-        return json_answer(await self._loop.run_in_executor(self._executor, self._found, query))
+        claim = await self._decoding.claim(FIND_BYTES)
+        try:
+            document = await self._loop.run_in_executor(self._executor, self._found, query)
+        except BaseException:
+            claim.release()
+            raise
+        claim.shrink(len(document))
+        return replace(json_answer(document), taken=claim.release)
 
     def _readable(self, topic: str) -> str:
         """Return the name of a topic that exists and may be read."""

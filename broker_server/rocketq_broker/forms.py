@@ -12,7 +12,7 @@ All of this runs outside of the event loop.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,10 @@ from rocketq.protocol.model import MessageQueue, message_id
 from rocketq.protocol.schema import MESSAGE_SCHEMA
 from rocketq.protocol.slices import FrameSlice, iter_frames
 
+#: The messages of one JSON document; one message may be longer.
+DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 1024 * 1024
+_BLOCK_MESSAGES_MAX: Final = 1_024
 #: message/1 and where and when each message was stored.
 PULLED_SCHEMA: Final = pa.schema(
     [
@@ -102,9 +106,37 @@ def _placed(piece: FrameSlice) -> pa.RecordBatch:
     )
 
 
-def json_document(decoded: Decoded, queue: MessageQueue, head: dict[str, Any]) -> bytes:
-    """Return `head` with the messages as JSON; what is not UTF-8 goes into `…_base64` fields."""
-    return msgspec.json.encode({**head, "messages": messages(decoded, queue)})
+def json_document(
+    decoded: Decoded, queue: MessageQueue, head: dict[str, Any], bytes_max: int = DOCUMENT_BYTES_MAX
+) -> tuple[list[bytes], int]:
+    """Return `head` with the messages as JSON, in chunks, and the offset to go on at, which is in it too.
+
+    What is not UTF-8 goes into `…_base64` fields. The document ends before the messages that would make it
+    longer than `bytes_max`, and has at least one. It is made of a few messages at a time: as objects of
+    Python they take many times their size.
+    """
+    chunks: list[bytes] = []
+    size, next_offset = 0, decoded.next_offset
+    for block in _blocks(decoded.slices):
+        text = msgspec.json.encode(messages(Decoded((block,), block.next_offset), queue))[1:-1]
+        if chunks and size + len(text) > bytes_max:
+            next_offset = block.offset
+            break
+        chunks += [b",", text] if chunks else [text]
+        size += len(text)
+    before = msgspec.json.encode({**head, "next_offset": next_offset})
+    return [before[:-1] + b',"messages":[', *chunks, b"]}"], next_offset
+
+
+def _blocks(slices: Sequence[FrameSlice]) -> Iterator[FrameSlice]:
+    """Cut slices into blocks of about `_BLOCK_BYTES`, of one message at least."""
+    for piece in slices:
+        count, size = piece.batch.num_rows, max(1, piece.batch.nbytes)
+        step = max(1, min(_BLOCK_MESSAGES_MAX, count * _BLOCK_BYTES // size))
+        for at in range(0, count, step):
+            offsets = piece.offsets()[at : at + step]
+            filtered = None if piece.filtered_offsets is None else offsets
+            yield FrameSlice(piece.header, int(offsets[0]), piece.batch.slice(at, step), filtered)
 
 
 def single_message(decoded: Decoded, queue: MessageQueue) -> bytes:

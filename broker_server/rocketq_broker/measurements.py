@@ -99,6 +99,7 @@ class Gauges:
     held_calls: Callable[[], int]
     in_flight_bytes: Callable[[], int]
     outgoing_bytes: Callable[[], int]
+    decoded_bytes: Callable[[], int]
     permission: Callable[[], int]
     store: Callable[[], StoreStatistics]
     lags: Callable[[], Iterable[GroupLag]]
@@ -242,6 +243,7 @@ class BrokerCollector(Collector):
                 gauges.in_flight_bytes(),
             ),
             ("rocketq_outgoing_bytes", "Answers not taken by their clients yet.", gauges.outgoing_bytes()),
+            ("rocketq_decoded_bytes", "Claimed for what is inflated.", gauges.decoded_bytes()),
             ("rocketq_writer_queue_bytes", "Bytes that wait for the log writer.", store.queued_bytes),
             ("rocketq_log_bytes", "Bytes of log that are kept.", store.log_end - store.log_begin),
             (

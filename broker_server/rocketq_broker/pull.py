@@ -8,10 +8,11 @@ the Arrow and JSON forms are made on a thread (`forms`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from rocketq.errors import (
     CorruptFrame,
@@ -44,12 +45,21 @@ from rocketq.protocol.model import (
 from rocketq.service.longpoll.long_poll import LongPoll, Woken
 from rocketq_broker import arrivals, forms
 from rocketq_broker.config import MIB, BrokerConfig
+from rocketq_broker.decoding import (
+    ARROW_FACTOR,
+    JSON_FACTOR,
+    DecodingClaim,
+    DecodingRoom,
+    decoded_bytes,
+)
 from rocketq_broker.exchange import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.measurements import Measurements
 from rocketq_broker.query import NUMBER_MAX, number, parse, whole_number
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.store import MessageStore, PullResult
+
+T = TypeVar("T")
 
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
@@ -92,6 +102,7 @@ class PullProcessor:
         outgoing: Outgoing,
         measurements: Measurements,
         executor: Executor,
+        decoding: DecodingRoom,
     ) -> None:
         self._config = config
         self._store = store
@@ -99,6 +110,7 @@ class PullProcessor:
         self._outgoing = outgoing
         self._measurements = measurements
         self._executor = executor
+        self._decoding = decoding
         self._loop = asyncio.get_running_loop()
         self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % config.broker_id)
 
@@ -200,26 +212,38 @@ class PullProcessor:
         scanned_to = None if call.chosen is None else result.next_offset
         queue = MessageQueue(call.topic, self._config.name, call.queue)
 
-        def make() -> tuple[bytes, int]:
+        def make() -> tuple[Sequence[bytes], int]:
             try:
                 decoded = forms.open_chunks(result.chunks, call.offset, end, scanned_to=scanned_to)
             except CorruptFrame as error:
                 raise self._store.located(call.topic, error) from error
             if call.form == ARROW_STREAM:
-                return forms.arrow_stream(decoded), decoded.next_offset
+                return (forms.arrow_stream(decoded),), decoded.next_offset
             head = {
                 "status": result.status,
-                "next_offset": decoded.next_offset,
                 "min_offset": result.min_offset,
                 "max_offset": result.max_offset,
             }
-            return forms.json_document(decoded, queue, head), decoded.next_offset
+            return forms.json_document(decoded, queue, head)
 
-        body, next_offset = await self._loop.run_in_executor(self._executor, make)
+        factor = ARROW_FACTOR if call.form == ARROW_STREAM else JSON_FACTOR
+        measure = partial(decoded_bytes, result.chunks, factor, call.offset, end)
+        (chunks, next_offset), claim = await self._made(measure, make)
         headers = self.place(
             result.status, next_offset, result.min_offset, result.max_offset, result.incarnation
         )
-        return Answer(200, [(b"content-type", call.form.encode()), *headers], (body,))
+        claim.shrink(sum(map(len, chunks)))
+        return Answer(200, [(b"content-type", call.form.encode()), *headers], chunks, claim.release)
+
+    async def _made(self, measure: Callable[[], int], make: Callable[[], T]) -> tuple[T, DecodingClaim]:
+        """Measure what is to be inflated, wait for room, and inflate it: both on a thread."""
+        size = await self._loop.run_in_executor(self._executor, measure)
+        claim = await self._decoding.claim(size)
+        try:
+            return await self._loop.run_in_executor(self._executor, make), claim
+        except BaseException:
+            claim.release()
+            raise
 
     async def message(self, identity: str) -> bytes:
         """Return one message by its id as JSON; raise NotFound."""
@@ -239,7 +263,10 @@ class PullProcessor:
                 raise self._store.located(topic, error) from error
             return forms.single_message(decoded, place)
 
-        return await self._loop.run_in_executor(self._executor, make)
+        measure = partial(decoded_bytes, result.chunks, ARROW_FACTOR, offset, offset + 1)
+        document, claim = await self._made(measure, make)
+        claim.release()
+        return document
 
 
 def _read_call(request: DataRequest) -> PullCall:

@@ -5,10 +5,10 @@ promise of `send`: a message that comes alone is read by `rocketq.protocol.singl
 ever; both are held against the same limits, appended by the same log writer, counted by
 the same measurements, answered with the same bytes.
 
-It knows only how to say yes. Whatever is not plain (another form, several batches,
-compression, no queue named, a topic that is to be created or may not be sent to, a limit or rule
-that is broken, a broker that is not running, no room) is not taken, and `send` decides it,
-creates or refuses, and says why.
+It knows only how to say yes. Whatever is not plain (another form, several batches, compression, no queue
+named, a topic that is to be created or may not be sent to, a limit or rule that is broken, a broker that is
+not running, no room) and whatever `admission.admit` refuses is not taken. The usual way decides that, and
+says why.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from rocketq.protocol.model import (
 )
 from rocketq.protocol.reserved_names import is_reserved_topic
 from rocketq.protocol.singles import Single, read_single
+from rocketq.service.admission import Head
+from rocketq.service.admission import admit as admit_call
 from rocketq.service.answers import error_answer
 from rocketq.service.quick import QuickCall
+from rocketq.service.routes import Rule
 from rocketq_broker.admission import PROPERTIES_BYTES_MAX, BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
@@ -74,6 +77,7 @@ class QuickSends:
         completions: Completions,
         measurements: Measurements,
         send: SendProcessor,
+        rule: Rule,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:
@@ -81,6 +85,8 @@ class QuickSends:
         self._store = store
         self._measurements = measurements
         self._send = send
+        self._rule = rule
+        self._hosts = config.hosts()
         self._enter = enter
         self._leave = leave
         self.completions = completions
@@ -94,6 +100,7 @@ class QuickSends:
             return False
         started = time.perf_counter()
         try:
+            admit_call(Head(call.headers, call.local), self._rule, self._hosts)
             topic = self._store.topic(target.topic)
             if not topic.perm & _WRITE or target.queue >= topic.write_queues:
                 return False
@@ -120,8 +127,8 @@ class QuickSends:
     def _append(self, sending: _Sending, addressed: Addressed) -> bool:
         """Hand it to the log writer; raise RocketqError if that, or the broker, does not take it."""
         send, body = self._send, sending.call.body
-        config, size = self._config, len(body)
-        if send.in_flight_bytes + size > config.in_flight_bytes_max or size > config.request_bytes_max:
+        size = len(body)
+        if not send.bodies.has_room(size) or size > self._config.request_bytes_max:
             return False
         self._enter()
         target = sending.target
@@ -130,7 +137,7 @@ class QuickSends:
         except BaseException:
             self._leave()
             raise
-        send.in_flight_bytes += size
+        send.bodies.take(size)
         send.wake_soon()
         return True
 
@@ -146,7 +153,7 @@ class QuickSends:
     def answer(self, sending: _Sending, outcome: AppendOutcome | RocketqError) -> None:
         """Answer what was appended, or could not be."""
         call = sending.call
-        self._send.in_flight_bytes -= len(call.body)
+        self._send.bodies.give_back(len(call.body))
         self._leave()
         if isinstance(outcome, RocketqError):
             self._measurements.refused(outcome.code)

@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -32,11 +33,10 @@ from rocketq.errors import (
     NoPermission,
     QueueNotFound,
     RocketqError,
-    SystemBusy,
     TooLarge,
     TopicNotFound,
 )
-from rocketq.protocol.calls import ARROW_STREAM, JSON, CreateTopicRequest, SendAnswer, encode
+from rocketq.protocol.calls import ARROW_STREAM, CreateTopicRequest, SendAnswer, encode
 from rocketq.protocol.ipc import BATCH_MESSAGES_MAX, CutStream, cut_stream, encapsulate, open_stream
 from rocketq.protocol.model import (
     QUEUE_COUNT_MAX,
@@ -48,11 +48,14 @@ from rocketq.protocol.model import (
 from rocketq.protocol.reserved_names import check_user_topic
 from rocketq.protocol.schema import from_messages
 from rocketq.protocol.sinks import StageName
-from rocketq.service.answers import read_body
+from rocketq.service.answers import content_length, read_body
+from rocketq.service.budget import ByteBudget, Claim
+from rocketq.service.quick import OFFERED_BYTES_MAX as SMALL_BODY_BYTES
 from rocketq.service.straight import receive_into
 from rocketq_broker.admission import BodySizes, admit
 from rocketq_broker.completions import Completions
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.decoding import DecodingRoom
 from rocketq_broker.documents import read_document
 from rocketq_broker.exchange import Answer, DataRequest, json_answer
 from rocketq_broker.measurements import Measurements
@@ -62,7 +65,6 @@ from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, 
 
 _PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
 _ARROW: Final = ARROW_STREAM.encode()
-_JSON: Final = JSON.encode()
 #: JSON bodies above this size are read outside of the loop.
 _JSON_INLINE_BYTES: Final = 64 * 1024
 #: Streams of more batches are opened outside of the loop.
@@ -95,15 +97,17 @@ class SendProcessor:
         completions: Completions,
         measurements: Measurements,
         executor: Executor,
+        decoding: DecodingRoom,
     ) -> None:
         self._config = config
         self._store = store
         self._completions = completions
         self._measurements = measurements
         self._executor = executor
+        self._decoding = decoding
         self._loop = asyncio.get_running_loop()
         self._turns: dict[str, int] = {}
-        self.in_flight_bytes = 0
+        self.bodies = ByteBudget("sends' bodies", config.in_flight_bytes_max, _RETRY_AFTER_MS)
         self._waking = False
 
     async def handle(self, request: DataRequest) -> Answer:
@@ -117,25 +121,22 @@ class SendProcessor:
         named = _named_queues(parameters.get("queue"), topic)
         is_arrow = _is_arrow(request.headers)
         stage = stage_of(parameters, is_arrow)
-        reserved = _announced_bytes(request.headers, config.request_bytes_max)
-        if self.in_flight_bytes + reserved > config.in_flight_bytes_max:
-            raise SystemBusy(f"{self.in_flight_bytes} bytes of sends are in flight", _RETRY_AFTER_MS)
-        self.in_flight_bytes += reserved
-        try:
+        announced = content_length(request.scope["headers"])
+        if announced is not None and announced > config.request_bytes_max:
+            raise TooLarge("the request body", announced, config.request_bytes_max)
+        with ExitStack() as held:
+            claim = held.enter_context(Claim(self.bodies, body_mark(config, announced)))
+            data = await self._receive(request, announced, claim, is_arrow)
             if is_arrow:
-                stream = await _receive_stream(request, config.request_bytes_max)
-                prepared = await self._prepare_stream(topic, stream, named)
+                prepared = await self._prepare_stream(topic, data, named, held)
             else:
-                pieces = await read_body(request.scope, request.receive, config.request_bytes_max)
-                prepared = await self._prepare_document(topic, b"".join(pieces), named)
+                prepared = await self._prepare_document(topic, data, named)
             if not exists:
                 await self._create(topic)
             appending = time.perf_counter()
             outcome: AppendOutcome | StagedOutcome = await self._completions.outcome(
                 partial(self._append, topic.name, prepared.batches, stage)
             )
-        finally:
-            self.in_flight_bytes -= reserved
         now = time.perf_counter()
         self._measurements.append_seconds.observe(now - appending)
         self._measurements.send_seconds.observe(now - started)
@@ -194,13 +195,31 @@ class SendProcessor:
 
     # --- the body -----------------------------------------------------------------------
 
-    async def _prepare_stream(self, topic: TopicConfig, data: pa.Buffer, named: Sequence[int]) -> Prepared:
+    async def _receive(
+        self, request: DataRequest, announced: int | None, claim: Claim, is_arrow: bool
+    ) -> bytes | pa.Buffer:
+        """Return the body, claimed before it is held: as announced, or piece by piece as it comes."""
+        if announced is not None:
+            claim.grow(announced)
+            if is_arrow:
+                return await _receive_stream(request, announced)
+        growing = claim if announced is None else None
+        pieces = await read_body(request.scope, request.receive, self._config.request_bytes_max, growing)
+        return b"".join(pieces)
+
+    async def _prepare_stream(
+        self, topic: TopicConfig, data: bytes | pa.Buffer, named: Sequence[int], held: ExitStack
+    ) -> Prepared:
+        """Open an Arrow body; what it inflates to is claimed until `held` ends."""
         config = self._config
         stream = cut_stream(data, config.inflated_bytes_max, config.send_batches_max)
         if not stream.messages:
             raise InvalidBatch("the stream holds no batch", hint="Send at least one message.")
         queues = self._queues(topic, named, len(stream.messages), "batches")
         limit = topic.message_bytes_max or config.message_bytes_max
+        if stream.compressed:
+            inflating = await self._decoding.claim(stream.inflated_bytes)
+            held.callback(inflating.release)
         if stream.compressed or len(stream.messages) > _INLINE_BATCHES:
             return await self._loop.run_in_executor(self._executor, _admitted, stream, queues, limit)
         return _admitted(stream, queues, limit)
@@ -301,40 +320,30 @@ def _check_queue(topic: TopicConfig, queue: int) -> None:
 
 
 def _is_arrow(headers: dict[bytes, bytes]) -> bool:
-    """Whether the body is an Arrow stream, else it is JSON; raise InvalidRequest for anything else."""
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-    if encoding != b"identity":
-        raise InvalidRequest(
-            "content-encoding", f"{encoding.decode('latin-1')[:40]!r} is not accepted",
-            hint="Compress the buffers of the Arrow stream instead (lz4 or zstd).",
-        )  # fmt: skip
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind not in (_ARROW, _JSON):
-        raise InvalidRequest(
-            "content-type", f"{kind.decode('latin-1')[:100]!r} is not accepted",
-            hint=f"Send {ARROW_STREAM} or {JSON}.",
-        )  # fmt: skip
-    return kind == _ARROW
+    """Whether the body is an Arrow stream; else it is JSON, since nothing else is admitted."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _ARROW
 
 
-async def _receive_stream(request: DataRequest, limit: int) -> pa.Buffer:
-    """Return the body as one buffer; raise TooLarge past `limit` bytes, or Disconnected.
+async def _receive_stream(request: DataRequest, size: int) -> pa.Buffer:
+    """Return a body of announced length as one buffer; raise Disconnected, or InvalidRequest if less comes.
 
-    Where the length is announced it comes straight into memory that Arrow's pool hands out again
-    and again: joining pieces afterwards costs several times as much, mostly in page faults.
+    It comes straight into memory that Arrow's pool hands out again and again: joining pieces afterwards
+    costs several times as much, mostly in page faults.
     """
-    announced = request.headers.get(b"content-length")
-    if announced is None:
-        return pa.py_buffer(b"".join(await read_body(request.scope, request.receive, limit)))
-    size = int(announced)
-    if size > limit:
-        raise TooLarge("the request body", size, limit)
     buffer = pa.allocate_buffer(size)
     await receive_into(request.scope, request.receive, memoryview(buffer).cast("B"))
     return buffer
 
 
-def _announced_bytes(headers: dict[bytes, bytes], limit: int) -> int:
-    """Return the bytes to keep free for a body: as announced, or the most it may be."""
-    announced = headers.get(b"content-length", b"")
-    return min(int(announced), limit) if announced.isdigit() else limit
+def body_mark(config: BrokerConfig, announced: int | None) -> int | None:
+    """Return how full the budget of bodies may be for one of this announced length to find room; None: quite.
+
+    A body without a length may take half of the budget, and a large one leaves an eighth to small ones. So
+    clients that send slowly what they never announced, or large bodies, cannot keep the others out.
+    """
+    whole = config.in_flight_bytes_max
+    if announced is None:
+        return whole // 2
+    if announced > SMALL_BODY_BYTES:
+        return max(whole - whole // 8, config.request_bytes_max)
+    return None

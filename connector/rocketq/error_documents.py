@@ -13,6 +13,7 @@ from typing import Any, Final
 # Imported for their classes: `by_code` finds those that exist.
 from rocketq import message_errors as message_errors
 from rocketq import registration_errors as registration_errors
+from rocketq import server_errors as server_errors
 from rocketq import sink_errors as sink_errors
 from rocketq import topic_errors as topic_errors
 from rocketq.errors import JsonFacts, RemoteError, RocketqError, by_code

@@ -22,7 +22,8 @@
     │   ├── TooSlow                    TOO_SLOW                  408
     │   ├── Conflict                   CONFLICT                  409
     │   ├── (of sinks: `rocketq.sink_errors`; of topics: `rocketq.topic_errors`; of brokers that
-    │   │    register: `rocketq.registration_errors`)
+    │   │    register: `rocketq.registration_errors`; of calls that a server does not admit or
+    │   │    finish: `rocketq.server_errors`)
     │   ├── TooLarge                   TOO_LARGE                 413
     │   ├── OffsetOutOfRange           OFFSET_OUT_OF_RANGE       416
     │   ├── SystemBusy                 SYSTEM_BUSY               429

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.platforms import check_servers_run_here
+from rocketq.service.admission import hosts_given
 from rocketq.service.guard import ServerLimits
 from rocketq_nameserver.config import DEFAULT_PORT, NameServerConfig
 
@@ -23,6 +24,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", default="", help="what its answers call it; default: HOST:PORT")
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
+    made.add_argument(
+        "--allowed-hosts", action="append", default=[], metavar="HOST[,HOST…]",
+        help="further names that it is called by; may be given several times",
+    )  # fmt: skip
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
     made.add_argument("--data-dir", type=Path, help="keep the key-value configuration here")
     made.add_argument("--scan-interval-ms", type=int, default=1_000, help="how often leases are looked at")
@@ -49,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             name=arguments.name,
             host=arguments.host,
             port=arguments.port,
+            allowed_hosts=hosts_given(arguments.allowed_hosts),
             data_dir=arguments.data_dir,
             scan_interval_ms=arguments.scan_interval_ms,
             support_acting_master=arguments.support_acting_master,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, InvalidRequest, RouteNotFound
-from rocketq.protocol.calls import WAIT_MS_MAX, decode
+from rocketq.protocol.calls import WAIT_MS_MAX
+from rocketq.protocol.codec import decode_request, prepare
 from rocketq.protocol.model import is_legal_name
 from rocketq.protocol.route import (
     ClusterView,
@@ -31,21 +31,25 @@ from rocketq.protocol.route import (
     WritePermissionAnswer,
     WritePermissionRequest,
 )
-from rocketq.service.answers import ErrorBoundary, Receive, Send, install_error_answers, read_body
+from rocketq.service.answers import ErrorBoundary, Receive, Send, read_body
+from rocketq.service.control_plane import control_plane
 from rocketq.service.documentation import add_documentation, takes
 from rocketq.service.guard import ConnectionCounts
 from rocketq.service.operations import add_operations, json_response
-from rocketq.service.parameters import known_parameters_only
 from rocketq.service.routes import Permission, Resource, declare
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.measurements import NameServerCollector
 from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
 
 BODY_BYTES_MAX: Final = 1 * MIB
+#: The largest 64-bit signed number.
+NUMBER_MAX: Final = (1 << 63) - 1
 
 T = TypeVar("T")
-Since = Annotated[int | None, Query(ge=0, lt=1 << 63, description="the version that is known")]
-WaitMs = Annotated[int, Query(ge=0, lt=1 << 63, description="how long to hold the call while it is `since`")]
+Since = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="the version that is known")]
+WaitMs = Annotated[
+    int, Query(ge=0, le=NUMBER_MAX, description="how long to hold the call while it is `since`")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,9 @@ class KvValue:
     """One value of the key-value configuration."""
 
     value: str
+
+
+prepare(KvValue)
 
 
 class NameServerApp:
@@ -90,15 +97,11 @@ def create_app(config: NameServerConfig, clock: Clock | None = None) -> NameServ
 
 
 def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
-    app = FastAPI(
-        title="rocketq NameServer",
-        version=version("rocketq"),
-        description="Which topics there are, on which brokers, at which addresses.",
-        docs_url=None,
-        redoc_url=None,
-        dependencies=[Depends(known_parameters_only)],
+    app = control_plane(
+        "rocketq NameServer",
+        "Which topics there are, on which brokers, at which addresses.",
+        nameserver.config.hosts(),
     )
-    install_error_answers(app)
     _install_brokers(app, nameserver)
     _install_routes(app, nameserver)
     _install_kv(app, nameserver)
@@ -217,7 +220,7 @@ def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
 
 async def _body(request: Request, kind: type[T], limit: int = BODY_BYTES_MAX) -> T:
     chunks = await read_body(request.scope, request.receive, limit)
-    return decode(chunks[0] if len(chunks) == 1 else b"".join(chunks), kind)
+    return decode_request(chunks[0] if len(chunks) == 1 else b"".join(chunks), kind)
 
 
 def _held_ms(since: int | None, wait_ms: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.service.admission import AcceptedHosts, accepted_hosts
 
 #: RocketMQ's NameServer port.
 DEFAULT_PORT: Final = 9876
@@ -25,6 +26,8 @@ class NameServerConfig:
     name: str = ""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    #: Further names under which this NameServer is called (`rocketq.service.admission`).
+    allowed_hosts: tuple[str, ...] = ()
     #: Where the key-value configuration is kept; None: in memory only.
     data_dir: Path | None = None
     #: How often leases are looked at (RocketMQ: 5 s): a dead broker is known this much after its lease.
@@ -40,6 +43,11 @@ class NameServerConfig:
         _check_range("scan_interval_ms", self.scan_interval_ms, 10, 600_000)
         _check_range("held_watches_max", self.held_watches_max, 1, 1 << 24)
         _check_range("registration_bytes_max", self.registration_bytes_max, 1024, 1 << 30)
+        self.hosts()
+
+    def hosts(self) -> AcceptedHosts:
+        """Return what this NameServer answers to; raise InvalidConfiguration."""
+        return accepted_hosts(self.host, allowed=self.allowed_hosts)
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -34,6 +34,9 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: Namespaces
 
 
+_DOCUMENTS: Final = msgspec.json.Decoder(_Document)
+
+
 class KvConfig:
     """Values by namespace and key. Not thread-safe: one call at a time."""
 
@@ -112,7 +115,7 @@ def _locked(directory: Path) -> IO[bytes]:
 
 def _load(path: Path) -> Namespaces:
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+        document = _DOCUMENTS.decode(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

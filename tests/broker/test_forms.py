@@ -37,7 +37,9 @@ def bodies(*numbers: int) -> list[Message]:
 
 
 def read_json(decoded: forms.Decoded) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(forms.json_document(decoded, QUEUE, {"status": "FOUND"}))
+    document: dict[str, Any] = json.loads(
+        b"".join(forms.json_document(decoded, QUEUE, {"status": "FOUND"})[0])
+    )
     return document
 
 
@@ -57,7 +59,7 @@ def test_no_messages_are_an_empty_stream_and_an_empty_list() -> None:
     decoded = forms.open_chunks([], 7, None)
     assert decoded.next_offset == 7
     assert pa.ipc.open_stream(forms.arrow_stream(decoded)).read_all().num_rows == 0
-    assert read_json(decoded) == {"status": "FOUND", "messages": []}
+    assert read_json(decoded) == {"status": "FOUND", "next_offset": 7, "messages": []}
 
 
 def test_json_says_all_there_is_of_a_message_and_marks_what_is_not_text() -> None:

@@ -74,7 +74,7 @@ def test_a_send_under_way_is_finished_before_the_end(process: ServerProcess) -> 
     body = stream(numbered(3))
     with socket.create_connection((broker.host, broker.port), timeout=30) as client:
         client.sendall(
-            b"POST /v1/topics/orders/messages?queue=0 HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+            b"POST /v1/topics/orders/messages?queue=0 HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
             b"content-type: application/vnd.apache.arrow.stream\r\ncontent-length: %d\r\n\r\n" % len(body)
         )
         assert client.recv(100).startswith(b"HTTP/1.1 100")

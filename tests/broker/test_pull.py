@@ -16,7 +16,9 @@ from rocketq.protocol.slices import open_frames
 from tests.broker.conftest import JSON as JSON_TYPE
 from tests.broker.conftest import Answer, Http, StartBroker, numbered, stream
 
-HELD_REQUEST = b"GET /v1/topics/orders/queues/%d/messages?offset=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
+HELD_REQUEST = (
+    b"GET /v1/topics/orders/queues/%d/messages?offset=0&wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+)
 
 
 def fill(broker: Http, *sizes: int, queue: int = 0) -> None:
@@ -191,9 +193,7 @@ def test_a_held_pull_answers_that_nothing_came_when_its_time_is_up(broker: Http)
 
 def test_a_client_that_hangs_up_gives_its_place_back(broker: Http) -> None:
     with socket.create_connection((broker.host, broker.port)) as client:
-        client.sendall(
-            b"GET /v1/topics/orders/queues/0/messages?offset=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n"
-        )
+        client.sendall(HELD_REQUEST % 0)
         wait_until_held(broker, 1)
     wait_until_held(broker, 0)
 
@@ -205,7 +205,7 @@ def test_slow_readers_cannot_make_the_broker_hold_more_than_allowed(start_broker
         assert broker.send("orders", stream([Message(bytes(3 << 20))]), "?queue=0").status == 200
     path = b"/v1/topics/orders/queues/0/messages?offset=0&max_bytes=50000000"
     with socket.create_connection((broker.host, broker.port)) as slow:
-        slow.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+        slow.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert slow.recv(15) == b"HTTP/1.1 200 OK"
         busy = broker.pull("orders", 0, 0)
         assert (busy.status, busy.code) == (429, "SYSTEM_BUSY")

@@ -25,7 +25,7 @@ from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import Http, StartBroker, numbered, stream
 
 SEND_HEAD = (
-    b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+    b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
     b"content-type: application/vnd.apache.arrow.stream\r\ncontent-length: %d\r\n\r\n"
 )
 BODY = stream(numbered(3))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import struct
 
 import pyarrow as pa
@@ -168,6 +170,36 @@ def test_a_bad_arrow_body_is_refused_and_nothing_is_stored(broker: Http, name: s
     assert broker.total("orders") == 0
 
 
+def test_an_integer_beyond_64_bits_is_refused_as_such(broker: Http) -> None:
+    for number in (2**63, 2**64, 10**30):
+        for answer in (
+            broker.send_json("orders", {"body": "x", "queue": number}),
+            broker.send_json("orders", {"body": "x", "born_at_us": number}),
+            broker.put("/v1/topics/new", {"read_queues": number}),
+            broker.put(
+                "/v1/groups/g/offsets", {"offsets": [{"topic": "orders", "queue": number, "offset": 0}]}
+            ),
+            broker.get(f"/v1/messages/broker-0:orders:0:{number}"),
+            broker.get(f"/v1/messages/broker-0:orders:{number}:0"),
+            broker.pull("orders", number, 0),
+            broker.pull("orders", 0, number),
+            broker.call("POST", f"/v1/sinks/s/batches/{number}/abort", b'{"run": "r"}', JSON),
+        ):
+            assert (answer.status, answer.code) == (400, "INVALID_REQUEST"), answer.body
+
+
+def test_a_key_given_twice_is_refused_by_name_and_nothing_is_done(broker: Http) -> None:
+    for answer, key in (
+        (broker.send("orders", b'{"messages": [{"body": "a", "body": "b"}]}', headers=JSON), "body"),
+        (broker.call("PUT", "/v1/topics/new", b'{"perm": 6, "perm": 4}', JSON), "perm"),
+        (broker.call("PATCH", "/v1/topics/orders", b'{"perm": 4, "x": 1, "perm": 6}', JSON), "perm"),
+    ):
+        assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+        assert f"'{key}' is given twice" in answer.json["message"]
+    assert broker.total("orders") == 0
+    assert broker.get("/v1/topics/new").status == 404
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -222,7 +254,7 @@ def test_a_content_type_or_encoding_that_is_not_spoken_is_refused(
     broker: Http, headers: dict[str, str]
 ) -> None:
     answer = broker.send("orders", GOOD, headers=headers)
-    assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
+    assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
     assert broker.total("orders") == 0
 
 
@@ -294,13 +326,11 @@ def test_wrong_methods_are_told_so(broker: Http) -> None:
 
 
 def test_more_bytes_in_flight_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
-    import socket
-
     broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=1 << 20)
     broker.create("orders")
     with socket.create_connection((broker.host, broker.port), timeout=30) as slow:
         slow.sendall(
-            b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n"
+            b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n"
             b"content-type: application/vnd.apache.arrow.stream\r\nexpect: 100-continue\r\n\r\n"
         )
         # The broker asks for the body: from now on its bytes count.
@@ -309,6 +339,69 @@ def test_more_bytes_in_flight_than_allowed_are_told_to_come_back(start_broker: S
         assert (busy.status, busy.code) == (429, "SYSTEM_BUSY")
         assert int(busy.header("retry-after")) >= 1
     assert broker.total("orders") == 0
+
+
+def begun(broker: Http, head: bytes, body: bytes) -> socket.socket:
+    """Begin a send and have the broker take what there is of it; it is not ended."""
+    client = socket.create_connection((broker.host, broker.port), timeout=30)
+    client.sendall(
+        b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+        b"content-type: application/vnd.apache.arrow.stream\r\n" + head + b"\r\n"
+    )
+    # The broker has decided to take it.
+    assert client.recv(100).startswith(b"HTTP/1.1 100")
+    client.sendall(body)
+    return client
+
+
+def in_flight(broker: Http) -> int:
+    lines = broker.get("/metrics").body.decode().splitlines()
+    return int(float(next(line.split()[-1] for line in lines if line.startswith("rocketq_in_flight_bytes"))))
+
+
+def test_bodies_without_a_length_count_as_they_come(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=4 << 20)
+    broker.create("orders")
+    chunk = b"%x\r\n%b\r\n" % (10_000, bytes(10_000))
+    slow = [begun(broker, b"transfer-encoding: chunked\r\n", chunk) for _ in range(16)]
+    while in_flight(broker) < 160_000:
+        pass
+    assert in_flight(broker) == 160_000, "not sixteen times what a body may have"
+    assert broker.send("orders", GOOD).status == 200
+    for client in slow:
+        client.close()
+    while in_flight(broker):
+        pass
+
+
+def test_bodies_without_a_length_leave_room_for_those_that_have_one(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=2 << 20)
+    broker.create("orders")
+    chunk = b"%x\r\n%b\r\n" % (400_000, bytes(400_000))
+    slow = [begun(broker, b"transfer-encoding: chunked\r\n", chunk) for _ in range(4)]
+    # Half of the budget is theirs; whoever comes when it is used up is told so.
+    refused = [client for client in slow if select.select([client], [], [], 0)[0]]
+    while len(refused) < 2:
+        refused = select.select(slow, [], [], 30)[0]
+    assert all(client.recv(100).startswith(b"HTTP/1.1 429") for client in refused)
+    assert in_flight(broker) <= 1 << 20
+    assert broker.send("orders", GOOD).status == 200
+    assert broker.send("orders", stream([Message(bytes(900_000))])).status == 200
+    for client in slow:
+        client.close()
+
+
+def test_large_bodies_leave_room_for_small_ones(start_broker: StartBroker) -> None:
+    broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=4 << 20)
+    broker.create("orders")
+    slow = [begun(broker, b"content-length: 1048576\r\n", b"") for _ in range(3)]
+    large = broker.send("orders", stream([Message(bytes(900_000))]))
+    assert (large.status, large.code) == (429, "SYSTEM_BUSY")
+    assert broker.send("orders", GOOD).status == 200
+    assert broker.send("orders", GOOD, "?queue=0").status == 200
+    assert broker.send_json("orders", {"body": "x"}).status == 200
+    for client in slow:
+        client.close()
 
 
 def test_a_queue_that_may_not_be_written_refuses(broker: Http) -> None:

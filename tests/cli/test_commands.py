@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -394,7 +395,7 @@ def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cl
 
 def test_up_shows_addresses_serves_and_ends_cleanly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rocketq.cli.main", "up", "--data-dir", str(tmp_path / "data")]
-    ports = ["--nameserver-port", "0", "--broker-port", "0"]
+    ports = ["--nameserver-port", "0", "--broker-port", "0", "--allowed-hosts", "a.example,b.example"]
     with subprocess.Popen([*command, *ports], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = []
@@ -404,6 +405,9 @@ def test_up_shows_addresses_serves_and_ends_cleanly(tmp_path: Path) -> None:
                 break
         address = next(line.split()[1] for line in said if line.startswith("nameserver-1"))
         shell = Shell([address])
+        named = urllib.request.Request(f"{address}/livez", headers={"host": "b.example"})
+        with urllib.request.urlopen(named) as answer:
+            assert answer.status == 200
         assert shell("produce", "greetings", stdin="hello\n").code == 0
         assert shell("consume", "greetings").out == "hello\n"
         process.terminate()

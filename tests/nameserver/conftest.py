@@ -43,7 +43,8 @@ class Running:
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, data, headers)
+            kind = {} if data is None else {"content-type": "application/json"}
+            connection.request(method, path, data, kind | headers)
             response = connection.getresponse()
             content = response.read()
             return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq import errors, message_errors, registration_errors, sink_errors, topic_errors
+from rocketq import errors, message_errors, registration_errors, server_errors, sink_errors, topic_errors
 from rocketq.error_documents import from_document
 from rocketq.errors import (
     BrokerUnreachable,
@@ -103,7 +103,10 @@ def test_every_class_has_a_code_of_its_own_and_every_code_one_class() -> None:
     assert {code: known[code] for code in codes} == dict(zip(codes, CONCRETE, strict=True))
 
 
-@pytest.mark.parametrize("module", [errors, message_errors, registration_errors, sink_errors, topic_errors])
+@pytest.mark.parametrize(
+    "module",
+    [errors, message_errors, registration_errors, server_errors, sink_errors, topic_errors],
+)
 def test_codes_and_statuses_are_those_drawn_at_the_top_of_the_module(module: ModuleType) -> None:
     drawn = {
         name: (code, int(status) if status else None)

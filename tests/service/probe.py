@@ -23,7 +23,7 @@ BODY_MAX = 8 * 1024 * 1024
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
     """A request with a body of announced length."""
-    lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -114,7 +114,7 @@ class Connection:
         self.socket.sendall(data)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        self.send(b"GET " + path.encode() + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+        self.send(b"GET " + path.encode() + b" HTTP/1.1\r\nhost: localhost\r\n\r\n")
         return self.answer()
 
     def answer(self) -> tuple[int, bytes]:

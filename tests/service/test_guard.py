@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -329,6 +330,58 @@ def test_a_client_that_hangs_up_is_noticed_while_its_call_is_held(serve: Serve, 
         assert probe.held.wait(30)
     assert probe.gone.wait(30)
     assert server.call(lambda: server.counts.open) == 0
+
+
+CHUNKED = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("extra", [-100, 1, 40_000, 300_000])
+def test_a_head_that_comes_in_one_write_has_the_same_limit(serve: Serve, extra: int) -> None:
+    limit = 64 * 1024
+    server = serve(header_bytes_max=limit)
+    start = b"GET /hello HTTP/1.1\r\nhost: x\r\nx: "
+    head = start + b"y" * (limit + extra - len(start) - 4) + b"\r\n\r\n"
+    with Connection(server.address) as client:
+        client.send(head)
+        if extra < 0:
+            assert client.answer() == (200, b"hello")
+        else:
+            assert client.refusal() == (413, "TOO_LARGE")
+
+
+def test_a_large_body_and_the_next_head_in_one_write_are_no_large_head(serve: Serve) -> None:
+    body = bytes(200_000)
+    with Connection(serve().address) as client:
+        ahead = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        with background(lambda: client.send((ahead + body) * 3 + CHUNKED + b"1\r\nx\r\n0\r\n\r\n")):
+            assert [client.answer() for _ in range(3)] == [(200, body)] * 3
+        assert client.answer() == (200, b"x")
+
+
+@pytest.mark.parametrize("line", [b"t: " + b"y" * 1_000 + b"\r\n", b"y" * 1_000])
+def test_trailers_without_end_are_refused_at_the_limit_of_a_head(serve: Serve, line: bytes) -> None:
+    server = serve()
+    with Connection(server.address) as client:
+        client.send(CHUNKED + b"5\r\nhello\r\n0\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(10_000):
+                client.send(line)
+        # The probe has had the whole body, and may have answered before the trailers were too many.
+        assert client.refusal() == (413, "TOO_LARGE")
+    assert server.counts.cut[Cut.BAD_REQUEST] == 1
+
+
+def test_trailers_are_read_and_are_no_headers(serve: Serve) -> None:
+    with Connection(serve().address) as client:
+        for _ in range(2):
+            client.send(CHUNKED + b"5\r\nhello\r\n0\r\nhost: y\r\ncontent-type: text/plain\r\n\r\n")
+            assert client.answer() == (200, b"hello")
+
+
+def test_a_body_of_many_small_chunks_is_under_no_limit_of_a_head(serve: Serve) -> None:
+    with Connection(serve().address) as client:
+        client.send(CHUNKED + b"1;x=y\r\nz\r\n" * 40_000 + b"0\r\n\r\n")
+        assert client.answer() == (200, b"z" * 40_000)
 
 
 def test_a_limit_below_one_is_refused() -> None:

@@ -66,7 +66,7 @@ def test_the_hooks_are_called_in_order_and_a_held_call_does_not_delay_the_stop()
     app = Hooked()
     with ServerThread(app) as server:
         client = Connection(server.address)
-        client.send(b"GET /hold HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert app.held.wait(30)
     assert app.said == [f"bound {server.address}", "begin_shutdown"]
     assert client.answer() == (200, b"hello")
@@ -74,14 +74,15 @@ def test_the_hooks_are_called_in_order_and_a_held_call_does_not_delay_the_stop()
     client.close()
 
 
-def test_a_call_that_does_not_end_is_given_up_after_its_grace() -> None:
+def test_a_call_that_does_not_end_is_told_that_the_server_stopped() -> None:
     app = Probe()
-    with (
-        ServerThread(app, limits=ServerLimits(shutdown_ms=1)) as server,
-        Connection(server.address) as client,
-    ):
-        client.send(b"GET /hold HTTP/1.1\r\nhost: x\r\n\r\n")
+    with ServerThread(app, limits=ServerLimits(shutdown_ms=1)) as server:
+        client = Connection(server.address)
+        client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert app.held.wait(30)
+    status, body = client.answer()
+    assert (status, json.loads(body)["code"]) == (503, "SERVER_STOPPING")
+    client.close()
 
 
 def test_an_app_that_does_not_start_is_an_error_where_it_was_started() -> None:
@@ -166,7 +167,7 @@ def test_a_process_announces_itself_in_one_line_and_ends_with_0_when_told_to(num
 def test_a_process_ends_in_good_order_while_calls_are_held() -> None:
     process = start()
     with Connection(announced(process)["address"]) as client:
-        client.send(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.send(b"GET /v1/routes/orders?since=0&wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         with Connection(f"http://127.0.0.1:{client.socket.getpeername()[1]}") as other:
             while b"rocketq_nameserver_held_watches 1.0" not in other.get("/metrics")[1]:
                 pass
@@ -222,6 +223,37 @@ def test_a_process_started_through_another_one_watches_who_it_was_told_to() -> N
     watched.communicate()
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+LOGGING = """
+import logging
+import structlog
+from rocketq.service.runner import configure_logging
+
+configure_logging()
+try:
+    raise RuntimeError("a defect")
+except RuntimeError as error:
+    structlog.get_logger("rocketq").error("ours", exc_info=error)
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application\\n", exc_info=error)
+logging.getLogger("asyncio").warning("slow: %d ms", 5)
+logging.getLogger("uvicorn.error").info("not worth a line")
+"""
+
+
+def test_every_line_of_the_log_is_json_those_of_libraries_and_tracebacks_too() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGGING], stderr=subprocess.PIPE, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"].strip() for line in lines] == [
+        "ours",
+        "Exception in ASGI application",
+        "slow: 5 ms",
+    ]
+    assert all("RuntimeError: a defect" in line["exception"] for line in lines[:2])
+    assert [line["level"] for line in lines] == ["error", "error", "warning"]
+    assert all(line["timestamp"] for line in lines)
 
 
 # --- permissions --------------------------------------------------------------------------------

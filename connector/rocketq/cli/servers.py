@@ -46,6 +46,12 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 @click.option(
     "--nameserver-port", default=9876, show_default=True, help="Port of the first NameServer; 0: any."
 )
+@click.option(
+    "--allowed-hosts",
+    multiple=True,
+    metavar="HOST[,HOST…]",
+    help="Further names that the servers are called by; may be given several times.",
+)
 @click.option("--broker-port", default=10911, show_default=True, help="Port of the first broker; 0: any.")
 def up(
     brokers: int,
@@ -55,6 +61,7 @@ def up(
     flush: str,
     nameserver_port: int,
     broker_port: int,
+    allowed_hosts: tuple[str, ...],
 ) -> None:
     """Start a cluster on this machine and keep it up until Ctrl-C.
 
@@ -76,6 +83,7 @@ def up(
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
+    allowed = [f"--allowed-hosts={host}" for host in allowed_hosts]
     say("starting …")
     cluster = LocalCluster(
         brokers,
@@ -84,6 +92,8 @@ def up(
         flush=flush,
         nameserver_port=nameserver_port,
         broker_port=broker_port,
+        nameserver_arguments=allowed,
+        broker_arguments=allowed,
     )
     with cluster:
         _show_up(cluster)

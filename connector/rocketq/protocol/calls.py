@@ -1,19 +1,21 @@
 """The calls to a broker: paths, headers, and the JSON documents both sides hold as values.
 
-`encode`/`decode` are the only JSON door: msgspec builds the frozen dataclasses
-strictly, so a document of the wrong shape is an error that names the field.
-Batches never pass here; they travel as frames or Arrow streams.
+`rocketq.protocol.codec` writes and reads the documents. Message batches are none: they travel as frames
+or Arrow streams.
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from rocketq.errors import InvalidRequest
+from rocketq.protocol import model
+from rocketq.protocol.codec import decode as decode
+from rocketq.protocol.codec import decode_request as decode_request
+from rocketq.protocol.codec import encode as encode
+from rocketq.protocol.codec import prepare_documents
 from rocketq.protocol.model import (
     Appended,
     Int64,
@@ -38,24 +40,6 @@ SUGGESTED_BROKER_HEADER: Final = "x-rocketq-suggested-broker-id"
 
 #: The longest a server holds a call, and what it adds to a client's own deadline.
 WAIT_MS_MAX: Final = 60_000
-
-T = TypeVar("T")
-
-
-def encode(value: Any) -> bytes:
-    """Return a protocol value as JSON."""
-    return msgspec.json.encode(value)
-
-
-def decode(data: bytes | memoryview, kind: type[T], where: str = "the JSON body") -> T:
-    """Build a protocol value from JSON; raise InvalidRequest that names the field."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = getattr(kind, "__name__", str(kind))
-        raise InvalidRequest(
-            where, f"not a valid {name}: {error}", hint="See docs/protocol.md for its form."
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +323,7 @@ def _bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
         return base64.b64decode(in_base64, validate=True)
     except ValueError as error:
         raise InvalidRequest("the JSON body", f"a field is not base64: {error}") from None
+
+
+prepare_documents(model.__name__)
+prepare_documents(__name__)

@@ -73,6 +73,8 @@ class CutStream:
 
     messages: list[_Message]
     compressed: bool
+    #: What the batches inflate to, together.
+    inflated_bytes: int
 
 
 def read_stream(data: bytes | pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> list[BatchMessage]:
@@ -99,7 +101,7 @@ def cut_stream(
         budget -= _check_extent(message, budget, inflated_bytes_max)
         compressed = compressed or _is_compressed(message.metadata)
         found.append(message)
-    return CutStream(found, compressed)
+    return CutStream(found, compressed, inflated_bytes_max - budget)
 
 
 def open_stream(stream: CutStream) -> list[BatchMessage]:
@@ -114,6 +116,15 @@ def read_batch(encapsulated: pa.Buffer, inflated_bytes_max: int = INFLATED_BYTES
         raise InvalidBatch("the frame's body is not exactly one Arrow message")
     _check_extent(message, inflated_bytes_max, inflated_bytes_max)
     return _open(message)
+
+
+def stored_extent(encapsulated: pa.Buffer) -> tuple[int, int]:
+    """Return how many messages a stored batch has and what it inflates to; raise InvalidBatch or TooLarge."""
+    message = _message_at(encapsulated, 0)
+    if message is None:
+        raise InvalidBatch("the frame's body is not exactly one Arrow message")
+    inflated = _check_extent(message, INFLATED_BYTES_MAX, INFLATED_BYTES_MAX)
+    return _extent(message)[0], inflated
 
 
 def read_stored(encapsulated: pa.Buffer) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rocketq.protocol.codec import prepare_documents
 from rocketq.protocol.model import Int64, MessageQueue, Perm, TopicConfig
 
 MASTER_ID = 0
@@ -212,3 +213,6 @@ class TopicList:
     server: str
     version: Int64
     topics: tuple[str, ...] = field(hash=False)
+
+
+prepare_documents(__name__)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rocketq.protocol.codec import prepare_documents
 from rocketq.protocol.model import Int64, SendStatus
 
 
@@ -256,3 +257,6 @@ class PublishBatchAnswer:
     sink: str
     batch: Int64
     broker: str
+
+
+prepare_documents(__name__)

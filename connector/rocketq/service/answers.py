@@ -8,6 +8,7 @@ trace id that the log has too.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -28,6 +29,8 @@ from rocketq.errors import (
     TooLarge,
 )
 from rocketq.protocol.calls import JSON, encode
+from rocketq.server_errors import ServerStopping
+from rocketq.service.budget import Claim
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -68,11 +71,12 @@ def content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
     return None
 
 
-async def read_body(scope: Any, receive: Receive, bytes_max: int) -> list[bytes]:
+async def read_body(scope: Any, receive: Receive, bytes_max: int, claim: Claim | None = None) -> list[bytes]:
     """Read a request's body in pieces; raise TooLarge before more than `bytes_max` is held.
 
     The announced length is checked first, so a body that says it is too large is
-    refused before any of it is read. Raises Disconnected if the client goes away.
+    refused before any of it is read. With a `claim`, each piece is claimed when it comes: SystemBusy if
+    there is no room for it. Raises Disconnected if the client goes away.
     """
     announced = content_length(scope["headers"])
     if announced is not None and announced > bytes_max:
@@ -83,6 +87,8 @@ async def read_body(scope: Any, receive: Receive, bytes_max: int) -> list[bytes]
         size += len(piece)
         if size > bytes_max:
             raise TooLarge("the request body", size, bytes_max)
+        if claim is not None:
+            claim.grow(len(piece))
         if piece:
             pieces.append(piece)
     return pieces
@@ -179,6 +185,11 @@ class ErrorBoundary:
             await self._app(scope, receive, watched)
         except Disconnected:
             return
+        except asyncio.CancelledError:
+            # The server cancels what has not ended when its time to stop is over.
+            if started or scope["type"] != "http":
+                raise
+            await send_error(ServerStopping(scope["path"]), send)
         except RocketqError as error:
             if started:
                 raise

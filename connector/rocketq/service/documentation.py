@@ -4,13 +4,15 @@ The Swagger UI's script and style come from an installed package and are served 
 here, since a machine that runs a broker often reaches no CDN. The page refers to
 nothing outside of its server, and its Content-Security-Policy has the browser hold it to that.
 
-FastAPI writes OpenAPI 3.1, that Swagger UI reads 3.0. The one difference our documents
-show is how "or null" is said; `_as_3_0` says it the older way. A body that a route reads by
-itself is described from its protocol type: `@takes(RegisterRequest)`.
+`/openapi.json` is OpenAPI 3.1, as FastAPI writes it. The installed Swagger UI reads 3.0, so the page
+gets a translation of its own, `/docs/openapi.json`. The one difference our documents show is how "or
+null" is said. A body that a route reads by itself is described from its protocol type:
+`@takes(RegisterRequest)`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,9 +22,10 @@ import swagger_ui_bundle
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from rocketq.errors import NotFound
+from rocketq.service.operations import json_response
 from rocketq.service.routes import Permission, Resource, declare
 
 _BODY: Final = "__rocketq_body__"
@@ -58,7 +61,7 @@ _PAGE: Final = """<!doctype html>
 </html>
 """
 _START: Final = """SwaggerUIBundle({
-  url: "/openapi.json",
+  url: "/docs/openapi.json",
   dom_id: "#ui",
   deepLinking: true,
   validatorUrl: null,
@@ -79,9 +82,8 @@ def takes(kind: type) -> Callable[[F], F]:
 
 
 def add_documentation(app: FastAPI) -> None:
-    """Add the pages to an app that was made with docs_url=None and redoc_url=None."""
+    """Add the pages to an app that was made with openapi_url=None."""
     directory = Path(swagger_ui_bundle.swagger_ui_path)
-    app.openapi_version = "3.0.3"
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
@@ -94,13 +96,18 @@ def add_documentation(app: FastAPI) -> None:
     async def documentation_asset(asset: str) -> Response:
         if asset == "start.js":
             return Response(_START, media_type="text/javascript", headers=_HEADERS)
+        if asset == "openapi.json":
+            return json_response(openapi_3_0(app.openapi()))
         if asset not in _ASSETS:
             raise NotFound("documentation asset", asset)
-        return FileResponse(directory / asset, media_type=_ASSETS[asset], headers=_HEADERS)
+        # Not a FileResponse: it answers a wrong Range in plain text.
+        data = await asyncio.to_thread((directory / asset).read_bytes)
+        return Response(data, media_type=_ASSETS[asset], headers=_HEADERS)
 
-    for route in app.routes:
-        if getattr(route, "path", "") == "/openapi.json":
-            declare(Permission.METRICS, Resource.CLUSTER)(route.endpoint)  # type: ignore[attr-defined]
+    @app.get("/openapi.json", include_in_schema=False)
+    @declare(Permission.METRICS, Resource.CLUSTER)
+    async def openapi_document() -> Response:
+        return json_response(app.openapi())
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -116,8 +123,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         _describe_bodies(document, app)
-        made: dict[str, Any] = _as_3_0(document)
-        app.openapi_schema = made
+        app.openapi_schema = document
     return app.openapi_schema
 
 
@@ -140,13 +146,19 @@ def _describe_bodies(document: dict[str, Any], app: FastAPI) -> None:
         described.setdefault(name, schema)
 
 
+def openapi_3_0(document: dict[str, Any]) -> dict[str, Any]:
+    """Return an OpenAPI 3.1 document as one of 3.0, for what the two servers' documents use of it."""
+    made: dict[str, Any] = _as_3_0(document)
+    return made | {"openapi": "3.0.3"}
+
+
 def _as_3_0(node: Any) -> Any:
-    """Rewrite `anyOf: [X, null]` as `nullable`, at any depth."""
+    """Rewrite `anyOf: [X, null]` as `nullable`, and leave out an empty `required`, at any depth."""
     if isinstance(node, list):
         return [_as_3_0(each) for each in node]
     if not isinstance(node, dict):
         return node
-    made = {key: _as_3_0(value) for key, value in node.items()}
+    made = {key: _as_3_0(value) for key, value in node.items() if (key, value) != ("required", [])}
     options = made.get("anyOf")
     if isinstance(options, list) and {"type": "null"} in options:
         rest = [option for option in options if option != {"type": "null"}]

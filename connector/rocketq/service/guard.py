@@ -132,7 +132,11 @@ class GuardedProtocol(StraightProtocol):
         self._phase = _Phase.NOTHING
         self._admitted = False
         self._refused = False
+        #: Bytes of a head; after it those since the last byte of the body: sizes of chunks, trailers.
         self._head_bytes = 0
+        self._read_bytes = 0
+        self._body_came = False
+        self._error: RocketqError | None = None
         self._request_began = 0.0
         self._drain_began = 0.0
         self._drain_left = self.limits.answer_ms / 1000
@@ -178,21 +182,27 @@ class GuardedProtocol(StraightProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        self._read_bytes = len(data)
+        self._body_came = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # We switch to no other protocol: the request has been answered as if it had not asked.
             self._phase = _Phase.NOTHING
         except httptools.HttpParserError:
-            self._refuse(InvalidRequest("the request", "it is not valid HTTP/1.1"), Cut.BAD_REQUEST)
+            error = self._error or InvalidRequest("the request", "it is not valid HTTP/1.1")
+            self._refuse(error, Cut.BAD_REQUEST)
             return
         if self._receive_by < self._timer_at:
             self._arm(self._receive_by)
-        if self._phase is _Phase.HEAD:
+        if self._phase is _Phase.HEAD or (self._phase is _Phase.BODY and not self._body_came):
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes_max:
-                error = TooLarge("the request's head", self._head_bytes, self.limits.header_bytes_max)
-                self._refuse(error, Cut.BAD_REQUEST)
+                self._refuse(self._too_large(self._head_bytes), Cut.BAD_REQUEST)
+
+    def _too_large(self, size: int) -> TooLarge:
+        what = "the request's head" if self._phase is _Phase.HEAD else "what follows the request's body"
+        return TooLarge(what, size, self.limits.header_bytes_max)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -228,12 +238,30 @@ class GuardedProtocol(StraightProtocol):
         self._receive_by = self._request_began + self.limits.header_ms / 1000
         self._idle_by = inf
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is _Phase.BODY:
+            # A trailer. Nobody here reads one, and among the headers it would be one that was not admitted.
+            return
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        limit = self.limits.header_bytes_max
+        # A head that came in one read with more than the limit is measured; any other one is small enough.
+        if self._head_bytes + self._read_bytes > limit:
+            lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
+            size = len(self.parser.get_method()) + len(self.url) + len(b"  HTTP/1.1\r\n\r\n") + lines
+            if size > limit:
+                self._error = self._too_large(size)
+                raise self._error
         super().on_headers_complete()
+        self._head_bytes = 0
+        self._body_came = True
         self._phase = _Phase.BODY
         self._receive_by = self._request_began + self.limits.request_ms / 1000
 
     def on_body(self, body: bytes) -> None:
+        self._body_came = True
+        self._head_bytes = 0
         # As uvicorn's, but a piece that comes when none waits is kept as it is: copied into a
         # bytearray and out again, each byte of a large body would be moved twice more.
         if self.is_offering:

@@ -57,6 +57,12 @@ class QuickCall:
         self.response_complete = False
         self.message_event = _DEAF
 
+    @property
+    def local(self) -> str:
+        """The address of this machine that the connection was made to."""
+        server = self._protocol.server
+        return server[0] if server else ""
+
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Answer on the loop's thread; `headers` has everything but the connection's own."""
         lines = [name + b": " + value + b"\r\n" for name, value in headers]

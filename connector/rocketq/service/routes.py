@@ -1,8 +1,8 @@
-"""What each route needs to be allowed, declared as data beside it.
+"""What each route needs to be allowed and which bodies it takes, declared as data beside it.
 
-Nothing enforces it yet; the declaration is there so that enforcement can be added
-in one place, and so that a test can walk every route of a service and fail on one
-that nobody thought about.
+The media types are enforced by `admission.admit`, which every call passes with the rule of its route. The
+permission is not enforced yet. It is declared so that it can be enforced there, and so that a test can walk
+all routes of a service and fail on one without a rule.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
+
+from rocketq.protocol.calls import JSON
 
 _RULE: Final = "__rocketq_rule__"
 
@@ -38,11 +40,19 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The permission that a route needs, and on what; any of `alternatives` will do as well."""
+    """The permission that a route needs, and on what; any of `alternatives` will do as well.
+
+    `media_types` are those of the bodies that it takes, in lower case; none: nobody reads the body.
+    """
 
     permission: Permission
     resource: Resource
     alternatives: tuple[Permission, ...] = ()
+    media_types: tuple[bytes, ...] = (JSON.encode(),)
+
+
+#: For a path that has no route: the caller may learn that.
+NO_ROUTE: Final = Rule(Permission.METRICS, Resource.CLUSTER, media_types=())
 
 
 def declare(permission: Permission, resource: Resource, *alternatives: Permission) -> Callable[[F], F]:
