@@ -179,7 +179,7 @@ def test_the_brokers_of_a_topic_are_chosen_and_shown(rocketq: Shell, topic: str)
 
 def test_a_broker_is_taken_off_a_topic_and_queues_from_its_readers(rocketq: Shell, topic: str) -> None:
     rocketq("topic", "create", topic, "--queues", "2")
-    rocketq("produce", topic, "-k", "k", "--selection", "hash", stdin="a\nb\nc\n")
+    rocketq("produce", topic, "--ordering-key", "k", stdin="a\nb\nc\n")
     [full] = [row for row in rocketq("topic", "describe", topic, "-o", "jsonl").lines if row["messages"]]
     refused = rocketq("topic", "alter", topic, "--remove-broker", full["broker"], "-o", "json")
     assert refused.code == 5
