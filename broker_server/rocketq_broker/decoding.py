@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
+from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import FrameKind, scan
 from rocketq.protocol.ipc import INFLATED_BYTES_MAX, stored_extent
 from rocketq.service.budget import ByteBudget
@@ -112,17 +113,25 @@ def decoded_bytes(chunks: Sequence[bytes], factor: int, begin: int, end: int | N
     frames up to the one that would exceed what an answer may inflate to, at least one.
     """
     inflated = rows = 0
-    for chunk in chunks:
-        for frame in scan(chunk):
-            header = frame.header
-            if header.next_queue_offset <= begin or (end is not None and header.queue_offset >= end):
-                continue
-            count, size = _extent(frame.body, header.kind, header.count)
-            if rows and inflated + size > INFLATED_BYTES_MAX:
-                return factor * inflated + MESSAGE_BYTES * rows
-            inflated += size
-            rows += count
+    for count, size in _extents(chunks, begin, end):
+        if rows and inflated + size > INFLATED_BYTES_MAX:
+            break
+        inflated += size
+        rows += count
     return factor * inflated + MESSAGE_BYTES * rows
+
+
+def _extents(chunks: Sequence[bytes], begin: int, end: int | None) -> Iterator[tuple[int, int]]:
+    """Yield the messages and inflated bytes of each frame before the first damaged one."""
+    for chunk in chunks:
+        try:
+            for frame in scan(chunk):
+                header = frame.header
+                if header.next_queue_offset > begin and (end is None or header.queue_offset < end):
+                    yield _extent(frame.body, header.kind, header.count)
+        except CorruptFrame:
+            # Whoever opens the frames meets it too, and tells the caller where it is.
+            return
 
 
 def _extent(body: pa.Buffer, kind: int, count: int) -> tuple[int, int]:

@@ -156,7 +156,7 @@ class SendFailed(ClientError):
             hint = "An attempt without an answer may have been stored; sending again can duplicate it."
         super().__init__(
             f"Sending to topic {topic!r} failed after {len(attempts)} attempt(s) in {elapsed_ms} ms: "
-            + "; ".join(attempts)
+            + "; ".join(_ends_of(attempts))
             + ".",
             hint=hint,
             facts={
@@ -166,6 +166,13 @@ class SendFailed(ClientError):
                 "may_be_stored": may_be_stored,
             },
         )
+
+
+def _ends_of(attempts: list[str]) -> list[str]:
+    """Return the first and the last attempts of a long story; `facts` has all."""
+    if len(attempts) <= 6:
+        return attempts
+    return [*attempts[:2], f"({len(attempts) - 5} more)", *attempts[-3:]]
 
 
 class InvalidConfiguration(ClientError):

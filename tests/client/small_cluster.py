@@ -90,7 +90,8 @@ class SmallBroker:
         if parts[2] == "groups":
             return self._group(asked)
         if parts[2] == "messages":
-            return self._scripted("message", lambda: Answer(body=b'{"message_id":"b:t:0:0","queue":0,"offset":0,"stored_at_us":0,"body":""}'))
+            document = calls.MessageDocument("broker:t:0:0", 0, 0, 0, body="")
+            return self._scripted("message", lambda: Answer(body=calls.encode(document)))
         if asked.method == "POST":
             instead = self.instead()
             if instead is not None:
