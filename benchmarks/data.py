@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from rocketq.protocol.schema import MESSAGE_SCHEMA
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 
 BODY_BYTES: Final = 100
 #: Rows of 100 bytes that make an IPC stream of about 1 MiB, with the offsets of the empty columns.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from rocketq.protocol.schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 from rocketq_broker.filters.expressions import parse_filter
 
 ROWS: Final = 10_000

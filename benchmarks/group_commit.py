@@ -21,8 +21,8 @@ from benchmarks import data, servers
 from benchmarks.append import create_topic
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.small_sends import QUEUES, send_singles
-from rocketq.durability import sync_file
-from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.system.durability import sync_file
 
 SENDERS: Final = 64
 TARGET: Final = 20.0

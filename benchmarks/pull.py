@@ -18,9 +18,9 @@ from benchmarks.append import QUEUES, TOPIC, create_topic
 from benchmarks.http import Connection, drive, get, post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.servers import Server, processor_cost
-from rocketq.protocol.calls import ARROW_STREAM, NEXT_OFFSET_HEADER
-from rocketq.protocol.ipc import write_stream
-from rocketq.protocol.slices import open_frames
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import ARROW_STREAM, NEXT_OFFSET_HEADER
+from rocketq.protocol.frame_slices import open_frames
 
 CONNECTIONS: Final = 4
 TARGET: Final = 0.6

@@ -11,7 +11,7 @@ import sys
 import time
 
 from rocketq_broker import __main__ as broker
-from rocketq_broker.store.files import OSFile
+from rocketq_broker.store.disk.files import OSFile
 
 
 def slow_down(milliseconds: float) -> None:

@@ -17,8 +17,8 @@ from benchmarks.http import post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
 from benchmarks.senders import drive_small
 from benchmarks.servers import Server
-from rocketq.protocol.calls import ARROW_STREAM
-from rocketq.protocol.ipc import write_stream
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import ARROW_STREAM
 
 CONNECTIONS: Final = 32
 QUEUES: Final = 4

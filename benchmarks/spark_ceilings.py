@@ -136,7 +136,7 @@ class DiscardWriter(DataSourceArrowWriter):
 
 def prepare(name: str) -> SparkSession:
     """Start Spark on two cores, with this package importable in its workers and the ceilings known."""
-    from pyspark_rocketq.local import local_session
+    from pyspark_rocketq.session.local_session import local_session
 
     root = str(Path(__file__).parents[1])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

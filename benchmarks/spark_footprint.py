@@ -24,8 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.instrument import Options, introduce, options, report, say
 from benchmarks.spark_ceilings import descendants_cpu, prepare
 from benchmarks.spark_read import QUEUES, ROWS, fill
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 IDLE_TARGET: Final = 0.05
 #: A task's memory beyond that of the imports: three pulls of 4 MiB and the batches made of them.
@@ -36,11 +35,11 @@ import json, sys
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from benchmarks.spark_footprint import resident_bytes
-from pyspark_rocketq.option_table import Use
-from pyspark_rocketq.options import source_options
-from pyspark_rocketq.reader import RocketqReader
-from pyspark_rocketq.schema import source_schema
-import pyspark_rocketq.rows
+from pyspark_rocketq.options.table import Use
+from pyspark_rocketq.options.options import source_options
+from pyspark_rocketq.read.batch_reader import RocketqReader
+from pyspark_rocketq.read.row_schema import source_schema
+import pyspark_rocketq.read.frames_to_rows
 
 reader = RocketqReader(source_options(json.loads(sys.argv[1]), Use.BATCH_READ), source_schema(False))
 partitions = reader.partitions()

@@ -15,10 +15,9 @@ from benchmarks import data
 from benchmarks.http import Connection, post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.spark_ceilings import prepare, timed
-from rocketq import Client
-from rocketq.local import LocalCluster
-from rocketq.protocol.calls import ARROW_STREAM
-from rocketq.protocol.ipc import write_stream
+from rocketq import Client, LocalCluster
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import ARROW_STREAM
 
 QUEUES: Final = 8
 #: Batches of 7,900 rows in each queue.

@@ -25,8 +25,7 @@ from benchmarks.instrument import Contestant, Options, alternate, compare, intro
 from benchmarks.memory import filled_page_cache
 from benchmarks.spark_ceilings import prepare, timed
 from benchmarks.spark_ticks import DropSink, TickSource
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 QUEUES: Final = 4
 ROWS: Final = 5_000_000

@@ -16,8 +16,7 @@ from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.spark_ceilings import prepare, timed
 from benchmarks.spark_read import QUEUES, ROWS, fill
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 TARGET = 0.75
 

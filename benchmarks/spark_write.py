@@ -18,8 +18,7 @@ from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.memory import filled_page_cache
 from benchmarks.spark_ceilings import prepare, timed
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 QUEUES: Final = 8
 ROWS: Final = 6_000_000

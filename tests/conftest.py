@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from rocketq.local import LocalCluster
+from rocketq import LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One SparkSession on two cores; a task may fail once. The connector is found without registering it."""
-    from pyspark_rocketq.local import local_session
+    from pyspark_rocketq.session.local_session import local_session
 
     session = local_session(
         "rocketq-tests",

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from rocketq.local import LocalCluster
+from rocketq import LocalCluster
 
 ROOT: Final = Path(__file__).parent.parent
 README: Final = (ROOT / "README.md").read_text()

@@ -21,7 +21,7 @@ BANNED_NAMES: Final = {"utils", "util", "helpers", "helper", "manager", "common"
 ENTRY_POINTS: Final = {
     "pyspark_rocketq",
     "pyspark_rocketq.demo.__main__",
-    "pyspark_rocketq.java",
+    "pyspark_rocketq.session.java",
     "rocketq",
     "rocketq.cli.main",
     "rocketq_broker.__main__",
@@ -101,7 +101,9 @@ def test_no_error_is_swallowed() -> None:
     assert not swallowing, "say what an error means here, or let it pass on"
 
 
-@pytest.mark.parametrize("package", ["rocketq", "pyspark_rocketq", "rocketq.cli.main", "rocketq.local"])
+@pytest.mark.parametrize(
+    "package", ["rocketq", "pyspark_rocketq", "rocketq.cli.main", "rocketq.local_cluster"]
+)
 def test_clients_load_no_web_framework(package: str) -> None:
     loaded = _loaded_by(package)
     assert not {"fastapi", "starlette", "uvicorn", "pydantic"} & loaded

@@ -17,14 +17,14 @@ from pathlib import Path
 import structlog
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.platforms import check_servers_run_here
-from rocketq.protocol.model import DEFAULT_QUEUES, FlushMode
-from rocketq.service.admission import hosts_given
-from rocketq.service.guard import ServerLimits
-from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
+from rocketq.http_server.admission import hosts_given
+from rocketq.http_server.connection.deadlines import ServerLimits
+from rocketq.http_server.runner import Binding, address_of, configure_logging, listen, serve
+from rocketq.model import DEFAULT_QUEUES, FlushMode
+from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
-from rocketq_broker.heap import collect_rarely, keep_freed_memory, leave_out_pandas
-from rocketq_broker.store.retention import RetentionPolicy
+from rocketq_broker.runtime.process_memory import collect_rarely, keep_freed_memory, leave_out_pandas
+from rocketq_broker.store.config import RetentionPolicy
 
 log = structlog.get_logger("rocketq.broker")
 

@@ -26,25 +26,25 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
-from rocketq.protocol.calls import ARROW_STREAM, JSON
-from rocketq.registration_errors import BrokerNameTaken
-from rocketq.service.admission import admit
-from rocketq.service.answers import ErrorBoundary, Receive, Send, error_answer
-from rocketq.service.control_plane import control_plane, head_of
-from rocketq.service.documentation import add_documentation
-from rocketq.service.guard import ConnectionCounts
-from rocketq.service.operations import add_operations
-from rocketq.service.quick import QuickCall
-from rocketq.service.routes import NO_ROUTE, Permission, Resource, Rule
-from rocketq_broker.administration import install_administration
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.http_server.admission import admit
+from rocketq.http_server.connection.deadlines import ConnectionCounts
+from rocketq.http_server.connection.short_calls import QuickCall
+from rocketq.http_server.control_plane import control_plane, head_of
+from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
+from rocketq.http_server.health import add_operations
+from rocketq.http_server.openapi import add_documentation
+from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.control import install_groups, install_topics
-from rocketq_broker.exchange import Answer, DataRequest, Headers
-from rocketq_broker.measurements import BrokerCollector
-from rocketq_broker.quick_sends import QuickSends
-from rocketq_broker.sink_control import install_batches, install_sinks
-from rocketq_broker.sink_measurements import SinkCollector
+from rocketq_broker.control_plane.admin_routes import install_administration
+from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
+from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
+from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers
+from rocketq_broker.data_plane.send_single import QuickSends
+from rocketq_broker.metrics.broker_metrics import BrokerCollector
+from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ log = structlog.get_logger("rocketq.broker")
 
 
 class BrokerApp:
-    """The ASGI callable; its attributes are the hooks of `rocketq.service.runner`."""
+    """The ASGI callable; its attributes are the hooks of `rocketq.http_server.runner`."""
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.broker = Broker(config, clock=clock)

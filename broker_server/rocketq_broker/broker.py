@@ -31,27 +31,27 @@ import structlog
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnavailable, RocketqError
-from rocketq.protocol.model import Perm, TopicConfig
-from rocketq.protocol.route import BrokerIdentity, DataVersion
-from rocketq.registration_errors import BrokerNameTaken
-from rocketq.service.longpoll.long_poll import LongPoll
-from rocketq_broker import arrivals as arriving
-from rocketq_broker.completions import Completions
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.http_server.longpoll.long_poll import LongPoll
+from rocketq.model import Perm, TopicConfig
+from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion
+from rocketq_broker.cluster.registrar import Registrar
+from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.decoding import DecodingRoom
-from rocketq_broker.exchange import Outgoing
-from rocketq_broker.find import FindProcessor
-from rocketq_broker.locked_store import locked_store
-from rocketq_broker.measurements import Gauges, Measurements, group_lags
-from rocketq_broker.offsets import OffsetsProcessor
-from rocketq_broker.pull import PullProcessor
-from rocketq_broker.registrar import Registrar
-from rocketq_broker.send import SendProcessor
-from rocketq_broker.settler import Settler
-from rocketq_broker.settling import SettlingBatches
-from rocketq_broker.store.clock_watch import ClockNotice
+from rocketq_broker.data_plane.data_call import Outgoing
+from rocketq_broker.data_plane.decoding_room import DecodingRoom
+from rocketq_broker.data_plane.find import FindProcessor
+from rocketq_broker.data_plane.pull import PullProcessor
+from rocketq_broker.data_plane.send import SendProcessor
+from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
+from rocketq_broker.metrics.broker_metrics import Gauges, Measurements, group_lags
+from rocketq_broker.runtime import arrival_keys as arriving
+from rocketq_broker.runtime.loop_bridge import Completions
+from rocketq_broker.sinks.commit_wait import SettlingBatches
+from rocketq_broker.sinks.publisher import Settler
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import MessageStore
+from rocketq_broker.store.upkeep.clock_watch import ClockNotice
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4

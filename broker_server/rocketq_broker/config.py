@@ -15,12 +15,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.protocol.ipc import INFLATED_BYTES_MAX
-from rocketq.protocol.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
-from rocketq.protocol.route import MASTER_ID
-from rocketq.service.admission import AcceptedHosts, accepted_hosts
-from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.retention import RetentionPolicy
+from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
+from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
+from rocketq.protocol.nameserver_documents import MASTER_ID
+from rocketq_broker.store.config import RetentionPolicy, StoreConfig
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -41,7 +40,7 @@ class BrokerConfig:
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
     advertise: str = ""
-    #: Further names under which this broker is called (`rocketq.service.admission`).
+    #: Further names under which this broker is called (`rocketq.http_server.admission`).
     allowed_hosts: tuple[str, ...] = ()
     nameservers: tuple[str, ...] = ()
     flush: FlushMode = FlushMode.ASYNC

@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rocketq.errors import RocketqError
-from rocketq_broker.store.commit_log import CommitLog
 from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.files import OSFiles
-from rocketq_broker.store.handles import Handles
-from rocketq_broker.store.salvage import SalvageReport, salvage, survey
+from rocketq_broker.store.disk.files import OSFiles
+from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.recovery.salvage import SalvageReport, salvage, survey
 
 _DAMAGE_LEFT = 10
 

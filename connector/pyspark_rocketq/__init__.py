@@ -7,8 +7,22 @@ it makes its session needs no PYSPARK_PYTHON: `rocketq` sets it where Spark woul
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 # Imported for what its import does.
 import rocketq as rocketq
 from pyspark_rocketq.source import RocketqDataSource as DefaultSource
 
-__all__ = ["DefaultSource"]
+if TYPE_CHECKING:
+    from pyspark_rocketq.session.local_session import local_session
+
+__all__ = ["DefaultSource", "local_session"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `local_session` when it is first used: sessions that Spark makes do not need it."""
+    if name != "local_session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_rocketq.session.local_session import local_session
+
+    return local_session

@@ -10,11 +10,14 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-from rocketq.broker_api import BrokerApi, replica_of
 from rocketq.config import TransportConfig
 from rocketq.errors import BrokerUnreachable, RouteNotFound
-from rocketq.routes import RouteCache
-from rocketq.transport import Transport
+from rocketq.net.broker_api import BrokerApi, replica_of
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+
+#: (topic, broker name): what one broker serves of one topic.
+TopicOnBroker = tuple[str, str]
 
 #: Connections kept for each server: a query's held requests and those beside them.
 POOL_SIZE: Final = 96

@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_rocketq.reader import RocketqReader
-    from pyspark_rocketq.stream_reader import RocketqStreamReader
-    from pyspark_rocketq.writer import RocketqStreamWriter, RocketqWriter
+    from pyspark_rocketq.read.batch_reader import RocketqReader
+    from pyspark_rocketq.stream.stream_reader import RocketqStreamReader
+    from pyspark_rocketq.write.writer import RocketqStreamWriter, RocketqWriter
 
 
 class RocketqDataSource(DataSource):
@@ -31,27 +31,27 @@ class RocketqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the row that is read when the user gives no schema; raise for options no read has."""
-        from pyspark_rocketq.option_table import Use
-        from pyspark_rocketq.options import source_options
-        from pyspark_rocketq.schema import source_schema
+        from pyspark_rocketq.options.options import source_options
+        from pyspark_rocketq.options.table import Use
+        from pyspark_rocketq.read.row_schema import source_schema
 
         return source_schema(source_options(self.options, Use.READ).include_properties)
 
     def reader(self, schema: StructType) -> RocketqReader:
-        from pyspark_rocketq.option_table import Use
-        from pyspark_rocketq.options import source_options
-        from pyspark_rocketq.reader import FilteredReader, RocketqReader
-        from pyspark_rocketq.schema import check_source_schema
+        from pyspark_rocketq.options.options import source_options
+        from pyspark_rocketq.options.table import Use
+        from pyspark_rocketq.read.batch_reader import FilteredReader, RocketqReader
+        from pyspark_rocketq.read.row_schema import check_source_schema
 
         options = source_options(self.options, Use.BATCH_READ)
         check_source_schema(schema, options.include_properties)
         return FilteredReader(options, schema) if options.push_filters else RocketqReader(options, schema)
 
     def streamReader(self, schema: StructType) -> RocketqStreamReader:  # noqa: N802 - Spark's name
-        from pyspark_rocketq.option_table import Use
-        from pyspark_rocketq.options import source_options
-        from pyspark_rocketq.schema import check_source_schema
-        from pyspark_rocketq.stream_reader import RefusedStreamReader, RocketqStreamReader
+        from pyspark_rocketq.options.options import source_options
+        from pyspark_rocketq.options.table import Use
+        from pyspark_rocketq.read.row_schema import check_source_schema
+        from pyspark_rocketq.stream.stream_reader import RefusedStreamReader, RocketqStreamReader
         from rocketq.errors import RocketqError
 
         try:
@@ -62,10 +62,10 @@ class RocketqDataSource(DataSource):
         return RocketqStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RocketqWriter:
-        from pyspark_rocketq.option_table import Use
-        from pyspark_rocketq.options import QueueSelection, sink_options
-        from pyspark_rocketq.outgoing import check_sink_schema
-        from pyspark_rocketq.writer import RocketqWriter, refuse_overwrite
+        from pyspark_rocketq.options.options import QueueSelection, sink_options
+        from pyspark_rocketq.options.table import Use
+        from pyspark_rocketq.write.rows_to_messages import check_sink_schema
+        from pyspark_rocketq.write.writer import RocketqWriter, refuse_overwrite
 
         options = sink_options(self.options, Use.BATCH_WRITE)
         refuse_overwrite(overwrite)
@@ -75,10 +75,10 @@ class RocketqDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> RocketqStreamWriter:  # noqa: N802
         """Return the sink of a query. `overwrite` is output mode complete: each batch is the whole result,
         and is sent whole, as Kafka's sink does."""
-        from pyspark_rocketq.option_table import Use
-        from pyspark_rocketq.options import QueueSelection, sink_options
-        from pyspark_rocketq.outgoing import check_sink_schema
-        from pyspark_rocketq.writer import RocketqStreamWriter
+        from pyspark_rocketq.options.options import QueueSelection, sink_options
+        from pyspark_rocketq.options.table import Use
+        from pyspark_rocketq.write.rows_to_messages import check_sink_schema
+        from pyspark_rocketq.write.writer import RocketqStreamWriter
 
         options = sink_options(self.options, Use.STREAM_WRITE)
         check_sink_schema(schema, options.topic, options.selection is QueueSelection.HASH)

@@ -5,7 +5,7 @@
 
 Names are loaded when they are first used: the command line and the servers import from this
 package too, and have no use for Arrow or for a client. The import has one effect: Spark, if it is
-started later, starts the same Python (`rocketq.spark_python`).
+started later, starts the same Python (`rocketq.system.spark_python`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketq.spark_python import set_spark_python
+from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
     from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
-    from rocketq.consumed import CONSUMED_SCHEMA
-    from rocketq.consumer import Consumer
+    from rocketq.consuming.pull_consumer import Consumer
+    from rocketq.consuming.records import CONSUMED_SCHEMA
     from rocketq.errors import (
         BrokerUnavailable,
         BrokerUnreachable,
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
         TooSlow,
         TopicNotFound,
     )
-    from rocketq.message_errors import InvalidMessage, ReservedName
-    from rocketq.producer import Producer
-    from rocketq.protocol.model import (
+    from rocketq.errors.message_errors import InvalidMessage, ReservedName
+    from rocketq.local_cluster.cluster import LocalCluster
+    from rocketq.model import (
         Message,
         MessageQueue,
         Perm,
@@ -60,9 +60,10 @@ if TYPE_CHECKING:
         SendStatus,
         StoredMessage,
     )
-    from rocketq.protocol.schema import MESSAGE_SCHEMA
+    from rocketq.producing.producer import Producer
+    from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
+    from rocketq.protocol.message_schema import MESSAGE_SCHEMA
     from rocketq.query import FoundByKey, Query
-    from rocketq.selector import ByHash, Explicit, QueueSelector, Random, RoundRobin
 
 __all__ = [
     "CONSUMED_SCHEMA",
@@ -86,6 +87,7 @@ __all__ = [
     "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
+    "LocalCluster",
     "Message",
     "MessageQueue",
     "MethodNotAllowed",
@@ -124,25 +126,26 @@ _HOMES: Final = {
     "ConsumerConfig": "rocketq.config",
     "ProducerConfig": "rocketq.config",
     "TransportConfig": "rocketq.config",
-    "CONSUMED_SCHEMA": "rocketq.consumed",
-    "Consumer": "rocketq.consumer",
-    "InvalidMessage": "rocketq.message_errors",
-    "ReservedName": "rocketq.message_errors",
-    "Producer": "rocketq.producer",
-    "Message": "rocketq.protocol.model",
-    "MessageQueue": "rocketq.protocol.model",
-    "Perm": "rocketq.protocol.model",
-    "SendResult": "rocketq.protocol.model",
-    "SendStatus": "rocketq.protocol.model",
-    "StoredMessage": "rocketq.protocol.model",
-    "MESSAGE_SCHEMA": "rocketq.protocol.schema",
+    "CONSUMED_SCHEMA": "rocketq.consuming.records",
+    "Consumer": "rocketq.consuming.pull_consumer",
+    "InvalidMessage": "rocketq.errors.message_errors",
+    "ReservedName": "rocketq.errors.message_errors",
+    "LocalCluster": "rocketq.local_cluster.cluster",
+    "Producer": "rocketq.producing.producer",
+    "Message": "rocketq.model",
+    "MessageQueue": "rocketq.model",
+    "Perm": "rocketq.model",
+    "SendResult": "rocketq.model",
+    "SendStatus": "rocketq.model",
+    "StoredMessage": "rocketq.model",
+    "MESSAGE_SCHEMA": "rocketq.protocol.message_schema",
     "FoundByKey": "rocketq.query",
     "Query": "rocketq.query",
-    "ByHash": "rocketq.selector",
-    "Explicit": "rocketq.selector",
-    "QueueSelector": "rocketq.selector",
-    "Random": "rocketq.selector",
-    "RoundRobin": "rocketq.selector",
+    "ByHash": "rocketq.producing.queue_selectors",
+    "Explicit": "rocketq.producing.queue_selectors",
+    "QueueSelector": "rocketq.producing.queue_selectors",
+    "Random": "rocketq.producing.queue_selectors",
+    "RoundRobin": "rocketq.producing.queue_selectors",
 }
 
 

@@ -16,21 +16,21 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import ConsumerConfig, ProducerConfig, Reset, Start, TransportConfig
-from rocketq.consumer import Consumer
+from rocketq.consuming.pull_consumer import Consumer
 from rocketq.errors import Closed
-from rocketq.fault import FaultTolerance
-from rocketq.producer import Producer
-from rocketq.protocol.calls import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.model import DEFAULT_QUEUES, Perm, TopicConfig
-from rocketq.protocol.route import ClusterView, TopicRoute
+from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
+from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
+from rocketq.net.transport import Transport
+from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.producer import Producer
+from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
+from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
 from rocketq.query import Query
-from rocketq.routes import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
-from rocketq.sinks import TIMEOUT_MS as SINK_TIMEOUT_MS
-from rocketq.sinks import Sink
-from rocketq.topics import TopicAdmin
-from rocketq.transport import Transport
+from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
+from rocketq.sinks.sink import Sink
 
 Made = TypeVar("Made", Producer, Consumer)
 
@@ -103,7 +103,7 @@ class Client:
         return self._kept(made)
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
-        """Return the exactly-once sink of this name (`rocketq.sinks`); calls nobody yet.
+        """Return the exactly-once sink of this name (`rocketq.sinks.sink`); calls nobody yet.
 
         Each of its calls is repeated for `timeout_ms` while a broker is away. It lives as long as the client.
         """

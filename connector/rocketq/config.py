@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.protocol.filters.sql import parse_sql
+from rocketq.model import PULL_BYTES_MAX
+from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
-from rocketq.protocol.ipc import BATCH_MESSAGES_MAX
-from rocketq.protocol.model import PULL_BYTES_MAX
 
 Compression = Literal["lz4", "zstd"]
 Start = Literal["group", "earliest", "latest", "time"]

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from rocketq.broker_api import BrokerApi, replica_of
 from rocketq.errors import InvalidConfiguration
-from rocketq.protocol.model import StoredMessage
-from rocketq.routes import RouteCache
-from rocketq.transport import Transport
+from rocketq.model import StoredMessage
+from rocketq.net.broker_api import BrokerApi, replica_of
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
 
 #: As RocketMQ (maxMsgsNumBatch).
 DEFAULT_LIMIT: Final = 64

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.platforms import check_servers_run_here
-from rocketq.service.admission import hosts_given
-from rocketq.service.guard import ServerLimits
+from rocketq.http_server.admission import hosts_given
+from rocketq.http_server.connection.deadlines import ServerLimits
+from rocketq.system.platforms import check_servers_run_here
 from rocketq_nameserver.config import DEFAULT_PORT, NameServerConfig
 
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_servers_run_here()
         # Only now: they need a POSIX system.
-        from rocketq.service.runner import Binding, address_of, configure_logging, listen, serve
+        from rocketq.http_server.runner import Binding, address_of, configure_logging, listen, serve
         from rocketq_nameserver.app import create_app
 
         configure_logging()

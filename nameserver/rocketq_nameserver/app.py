@@ -16,10 +16,16 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, InvalidRequest, RouteNotFound
-from rocketq.protocol.calls import WAIT_MS_MAX
+from rocketq.http_server.connection.deadlines import ConnectionCounts
+from rocketq.http_server.control_plane import control_plane
+from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read_body
+from rocketq.http_server.health import add_operations, json_response
+from rocketq.http_server.openapi import add_documentation, takes
+from rocketq.http_server.permissions import Permission, Resource, declare
+from rocketq.model import is_legal_name
+from rocketq.protocol.broker_documents import WAIT_MS_MAX
 from rocketq.protocol.codec import decode_request, prepare
-from rocketq.protocol.model import is_legal_name
-from rocketq.protocol.route import (
+from rocketq.protocol.nameserver_documents import (
     ClusterView,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -31,14 +37,8 @@ from rocketq.protocol.route import (
     WritePermissionAnswer,
     WritePermissionRequest,
 )
-from rocketq.service.answers import ErrorBoundary, Receive, Send, read_body
-from rocketq.service.control_plane import control_plane
-from rocketq.service.documentation import add_documentation, takes
-from rocketq.service.guard import ConnectionCounts
-from rocketq.service.operations import add_operations, json_response
-from rocketq.service.routes import Permission, Resource, declare
 from rocketq_nameserver.config import MIB, NameServerConfig
-from rocketq_nameserver.measurements import NameServerCollector
+from rocketq_nameserver.metrics import NameServerCollector
 from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
 
 BODY_BYTES_MAX: Final = 1 * MIB
@@ -63,7 +63,7 @@ prepare(KvValue)
 
 
 class NameServerApp:
-    """The ASGI callable; its attributes are the hooks of `rocketq.service.runner`."""
+    """The ASGI callable; its attributes are the hooks of `rocketq.http_server.runner`."""
 
     exit_code = 0
 

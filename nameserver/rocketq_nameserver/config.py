@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.service.admission import AcceptedHosts, accepted_hosts
+from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
 
 #: RocketMQ's NameServer port.
 DEFAULT_PORT: Final = 9876
@@ -26,7 +26,7 @@ class NameServerConfig:
     name: str = ""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    #: Further names under which this NameServer is called (`rocketq.service.admission`).
+    #: Further names under which this NameServer is called (`rocketq.http_server.admission`).
     allowed_hosts: tuple[str, ...] = ()
     #: Where the key-value configuration is kept; None: in memory only.
     data_dir: Path | None = None

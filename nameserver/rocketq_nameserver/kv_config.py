@@ -17,9 +17,9 @@ from typing import IO, Final
 
 import msgspec
 
-from rocketq.durability import sync_directory, sync_file
 from rocketq.errors import InvalidConfiguration, InvalidName, NotFound, TooLarge
-from rocketq.protocol.model import is_legal_name
+from rocketq.model import is_legal_name
+from rocketq.system.durability import sync_directory, sync_file
 
 FILE_NAME: Final = "kvConfig.json"
 LOCK_NAME: Final = "lock"

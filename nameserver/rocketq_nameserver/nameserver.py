@@ -14,7 +14,9 @@ from typing import Final
 import structlog
 
 from rocketq.clock import Clock, SystemClock
-from rocketq.protocol.route import (
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.http_server.longpoll.long_poll import LongPoll
+from rocketq.protocol.nameserver_documents import (
     BrokerIdentity,
     ClusterView,
     HeartbeatAnswer,
@@ -23,8 +25,6 @@ from rocketq.protocol.route import (
     RegisterRequest,
     UnregisterRequest,
 )
-from rocketq.registration_errors import BrokerNameTaken
-from rocketq.service.longpoll.long_poll import LongPoll
 from rocketq_nameserver.config import NameServerConfig
 from rocketq_nameserver.kv_config import KvConfig
 from rocketq_nameserver.registration import check_identity, check_registration

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketq.protocol.route import BrokerIdentity, DataVersion, RegisterRequest
+from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion, RegisterRequest
 
 
 @dataclass(slots=True)

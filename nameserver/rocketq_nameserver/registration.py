@@ -11,14 +11,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidName, InvalidRequest
-from rocketq.protocol.model import (
+from rocketq.model import (
     QUEUE_COUNT_MAX,
     TOPIC_BROKERS_MAX,
     Perm,
     TopicConfig,
     is_legal_name,
 )
-from rocketq.protocol.route import BrokerIdentity, RegisterRequest
+from rocketq.protocol.nameserver_documents import BrokerIdentity, RegisterRequest
 
 LEASE_MS_MAX: Final = 3_600_000
 ADDRESS_CHARACTERS_MAX: Final = 512

@@ -36,8 +36,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from rocketq.errors import Conflict, NotFound
-from rocketq.protocol.model import Perm, TopicConfig
-from rocketq.protocol.route import (
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.model import Perm, TopicConfig
+from rocketq.protocol.nameserver_documents import (
     MASTER_ID,
     BrokerData,
     BrokerIdentity,
@@ -50,7 +51,6 @@ from rocketq.protocol.route import (
     TopicList,
     TopicRoute,
 )
-from rocketq.registration_errors import BrokerNameTaken
 from rocketq_nameserver.ownership import Holder, LapsedProcesses, may_take
 
 

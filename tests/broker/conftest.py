@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 
-from rocketq.protocol import calls, ipc
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
-from rocketq.service.runner import ServerThread
+from rocketq.http_server.runner import ServerThread
+from rocketq.model import Message
+from rocketq.protocol import broker_documents as calls
+from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 

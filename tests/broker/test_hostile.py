@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocketq.protocol.calls import ARROW_STREAM, JSON
-from rocketq.protocol.model import Message
-from rocketq.protocol.slices import open_frames
+from rocketq.model import Message
+from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
+from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import ARROW, Http, StartBroker, stream
 
 MESSAGES = [

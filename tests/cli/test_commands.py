@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from rocketq import LocalCluster
 from rocketq.cli.connection import Administration
 from rocketq.cli.main import rocketq as command_tree
-from rocketq.local import LocalCluster
-from rocketq.protocol.calls import CreateTopicRequest
-from rocketq.protocol.ipc import write_stream
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
-from rocketq.protocol.sinks import CommitBatchRequest, StageName
-from rocketq.routes import RouteCache
-from rocketq.sink_api import SinkApi
-from rocketq.transport import Transport
+from rocketq.model import Message
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.sink_api import SinkApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.sink_documents import CommitBatchRequest, StageName
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rocketq.local import LocalCluster
+from rocketq import LocalCluster
 from tests.cli.test_commands import Shell
 
 

@@ -12,13 +12,13 @@ from rocketq import (
     BrokerUnreachable,
     Client,
     InvalidConfiguration,
+    LocalCluster,
     MessageQueue,
     NotFound,
     RouteNotFound,
     SendResult,
     TopicNotFound,
 )
-from rocketq.local import LocalCluster
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from rocketq import (
     Conflict,
     InvalidConfiguration,
     InvalidName,
+    LocalCluster,
     Message,
     MessageQueue,
     RouteNotFound,
     TopicNotFound,
 )
-from rocketq.local import LocalCluster
-from rocketq.service.runner import ServerThread
-from rocketq.topic_errors import UnreadMessages
+from rocketq.errors.topic_errors import UnreadMessages
+from rocketq.http_server.runner import ServerThread
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.history import History, Message, check
+from tests.support.crash_history import History, Message, check
 
 Found = dict[int, list[tuple[int, Message]]]
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from rocketq.broker_api import BrokerApi
 from rocketq.config import TransportConfig
 from rocketq.errors import BrokerUnavailable, ClientError, RemoteError
-from rocketq.protocol.calls import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
-from rocketq.protocol.ipc import write_stream
-from rocketq.protocol.model import Message as Sent
-from rocketq.protocol.model import PullStatus, SendStatus
-from rocketq.protocol.schema import from_messages
-from rocketq.transport import Transport
-from tests.crash.history import History, Message, check
-from tests.crash.victims import Nursery
+from rocketq.model import Message as Sent
+from rocketq.model import PullStatus, SendStatus
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.message_schema import from_messages
+from tests.support.crash_history import History, Message, check
+from tests.support.crash_victims import Nursery
 
 TOPIC, GROUP, QUEUES = "orders", "billing", 3
 PRODUCERS = ("ann", "bob", "cyd")

@@ -17,15 +17,15 @@ import pytest
 
 from rocketq.config import TransportConfig
 from rocketq.errors import ClientError, RemoteError
-from rocketq.protocol.calls import CreateTopicRequest
-from rocketq.protocol.ipc import write_stream
-from rocketq.protocol.model import Message, PullStatus
-from rocketq.protocol.schema import from_messages
-from rocketq.protocol.sinks import CommitBatchRequest, Participant, Staged, StageName
-from rocketq.sink_api import SinkApi
-from rocketq.sink_errors import BatchAlreadyDecided, BatchDiffers
-from rocketq.transport import Transport
-from tests.crash.victims import Nursery
+from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers
+from rocketq.model import Message, PullStatus
+from rocketq.net.sink_api import SinkApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.sink_documents import CommitBatchRequest, Participant, Staged, StageName
+from tests.support.crash_victims import Nursery
 
 SINK, TOPIC, QUEUES, BROKER = "etl", "orders", 2, "broker-a"
 

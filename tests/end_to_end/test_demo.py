@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_rocketq.demo import flights as data
 from pyspark_rocketq.demo.proof import Proof, prove
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 COUNT = 500
 

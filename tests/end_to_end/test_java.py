@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_rocketq.java import VECTOR_MODULE, JavaNotFound, find_java
+from pyspark_rocketq.session.java import VECTOR_MODULE, JavaNotFound, find_java
 
 #: What Spark's launch scripts call; a PATH of these alone has no Java and no Python.
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "ps", "tr", "uname", "head", "cat", "ls", "sed", "nice")
 
 JOB = """
-from pyspark_rocketq.local import local_session
+from pyspark_rocketq.session.local_session import local_session
 from pyspark.sql.functions import udf
 import sys
 session = local_session("java", cores=1)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketq import Client
-from rocketq.child import ServerNotStarted
+from rocketq import Client, LocalCluster
 from rocketq.errors import InvalidConfiguration, RocketqError
-from rocketq.local import LocalCluster
+from rocketq.local_cluster.server_process import ServerNotStarted
 
 
 def is_alive(pid: int) -> bool:
@@ -112,7 +111,7 @@ def test_servers_do_not_outlive_an_owner_that_dies(ending: signal.Signals) -> No
     script = textwrap.dedent(
         """
         import sys
-        from rocketq.local import LocalCluster
+        from rocketq import LocalCluster
         cluster = LocalCluster(brokers=1).start()
         print(*[cluster.pid(name) for name in cluster.names], flush=True)
         sys.stdin.read()

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rocketq import Client
-from rocketq.local import LocalCluster
+from rocketq import Client, LocalCluster
 
 ROUND = 2_000
 

@@ -6,7 +6,7 @@ import operator
 import re
 from typing import Any
 
-from rocketq.protocol.filters.nodes import (
+from rocketq.protocol.filters.sql_ast import (
     And,
     Between,
     Boolean,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketq.protocol.filters.nodes import (
+from rocketq.protocol.filters.sql_ast import (
     And,
     Between,
     Boolean,

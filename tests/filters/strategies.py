@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from rocketq.protocol.filters.nodes import (
+from rocketq.protocol.filters.sql_ast import (
     And,
     Between,
     Boolean,
@@ -23,7 +23,7 @@ from rocketq.protocol.filters.nodes import (
     Property,
     Text,
 )
-from rocketq.protocol.schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 
 #: Few names and few values, so that expressions and messages meet.
 NAMES = st.sampled_from(["a", "b", "A", "c.d", "$x_1", "like", "TAGS", "KEYS"])

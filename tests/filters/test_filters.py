@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidFilter, InvalidRequest
+from rocketq.model import Message
 from rocketq.protocol.hashing import hash_column, hash_value
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
+from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.filters.columns import utf8_or_null
 from rocketq_broker.filters.expressions import parse_filter
 from rocketq_broker.filters.numerics import parse_numbers
@@ -177,7 +177,7 @@ def test_the_ends_of_the_integers_are_found(edge: int) -> None:
 def test_the_parsers_need_neither_a_server_nor_a_web_framework() -> None:
     """A client refuses a wrong expression itself, with what it has installed."""
     code = (
-        "import sys; from rocketq.protocol.filters.sql import parse_sql; parse_sql('a = 1');"
+        "import sys; from rocketq.protocol.filters.sql_parser import parse_sql; parse_sql('a = 1');"
         "servers = {'rocketq_broker', 'fastapi', 'uvicorn', 'pydantic'};"
         "print(sorted(servers & {name.split('.')[0] for name in sys.modules}))"
     )

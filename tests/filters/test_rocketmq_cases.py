@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import InvalidFilter
-from rocketq.protocol.filters.sql import parse_sql
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
+from rocketq.model import Message
+from rocketq.protocol.filters.sql_parser import parse_sql
+from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.filters.sql import SqlFilter
 
 AND = "a=3 and b<>4 And c>5 AND d<=4"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketq.protocol.filters.nodes import Condition
-from rocketq.protocol.filters.sql import parse_sql
+from rocketq.model import Message
+from rocketq.protocol.filters.sql_ast import Condition
+from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.hashing import hash_column
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
+from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.filters.sql import SqlFilter
 from tests.filters.interpreter import evaluate
 from tests.filters.strategies import CONDITIONS, batches

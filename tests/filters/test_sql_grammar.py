@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidFilter
-from rocketq.protocol.filters.bounds import (
+from rocketq.protocol.filters.limits import (
     CONDITIONS_MAX,
     EXPRESSION_BYTES_MAX,
     LIST_MAX,
     NESTING_MAX,
     PROPERTIES_MAX,
 )
-from rocketq.protocol.filters.nodes import (
+from rocketq.protocol.filters.sql_ast import (
     And,
     Between,
     Boolean,
@@ -31,7 +31,7 @@ from rocketq.protocol.filters.nodes import (
     Property,
     Text,
 )
-from rocketq.protocol.filters.sql import parse_sql
+from rocketq.protocol.filters.sql_parser import parse_sql
 from tests.filters.printing import tokens
 from tests.filters.refusals import refusal
 from tests.filters.strategies import CONDITIONS

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidFilter
-from rocketq.protocol.filters.bounds import EXPRESSION_BYTES_MAX
+from rocketq.model import TAG_BYTES_MAX
+from rocketq.protocol.filters.limits import EXPRESSION_BYTES_MAX
 from rocketq.protocol.filters.tags import parse_tags
-from rocketq.protocol.model import TAG_BYTES_MAX
 from tests.filters.refusals import refusal
 
 

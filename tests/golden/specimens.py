@@ -20,24 +20,31 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from rocketq import errors, message_errors
+from rocketq import errors
 from rocketq.clock import ManualClock
-from rocketq.protocol.calls import (
+from rocketq.errors import message_errors
+from rocketq.model import Message
+from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
+from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffset,
 )
 from rocketq.protocol.frame import FrameKind, encode
+from rocketq.protocol.frame_slices import SOURCE, filtered_body
 from rocketq.protocol.hashing import hash_column, hash_value
-from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
-from rocketq.protocol.sinks import CommitBatchRequest, Participant, PublishBatchRequest, Staged, StageName
-from rocketq.protocol.slices import SOURCE, filtered_body
-from rocketq_broker.store.consume_queue import units
+from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.sink_documents import (
+    CommitBatchRequest,
+    Participant,
+    PublishBatchRequest,
+    Staged,
+    StageName,
+)
+from rocketq_broker.store.log.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
-from tests.testbed.driver import answer, config
+from tests.support.driver import answer, config
 
 FILES: Final = Path(__file__).parent / "v1"
 

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.error_documents import from_document
+from rocketq.errors.documents import from_document
+from rocketq.model import PullStatus, QueueOffsets
+from rocketq.protocol.arrow.stream_reader import read_stream
 from rocketq.protocol.frame import scan
+from rocketq.protocol.frame_slices import open_batch, open_frames
 from rocketq.protocol.hashing import hash_column
-from rocketq.protocol.ipc import read_stream
-from rocketq.protocol.model import PullStatus, QueueOffsets
-from rocketq.protocol.slices import open_batch, open_frames
-from rocketq_broker.store.consume_queue import UNIT, UNIT_BYTES
+from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
 from rocketq_broker.store.store import MessageStore
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
-from tests.testbed.driver import config
+from tests.support.driver import config
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.nameserver_api import NameServerApi
-from rocketq.service.runner import ServerThread
-from rocketq.transport import Transport
+from rocketq.http_server.runner import ServerThread
+from rocketq.net.nameserver_api import NameServerApi
+from rocketq.net.transport import Transport
 from rocketq_nameserver.app import NameServerApp, create_app
 from rocketq_nameserver.config import NameServerConfig
 

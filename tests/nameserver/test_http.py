@@ -20,14 +20,14 @@ from rocketq.errors import (
     SystemBusy,
     TooLarge,
 )
-from rocketq.protocol.calls import encode
-from rocketq.protocol.model import TopicConfig
-from rocketq.protocol.route import TopicList, TopicRoute
-from rocketq.service.routes import undeclared
+from rocketq.http_server.permissions import undeclared
+from rocketq.model import TopicConfig
+from rocketq.protocol.broker_documents import encode
+from rocketq.protocol.nameserver_documents import TopicList, TopicRoute
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
 from tests.nameserver.conftest import Running, StartNameServer
-from tests.nameserver.registrations import farewell_of, heartbeat_of, registration
+from tests.support.registrations import farewell_of, heartbeat_of, registration
 
 HOLD_MS = 60_000
 

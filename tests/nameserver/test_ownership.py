@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq.protocol.route import DataVersion, RegisterRequest
-from rocketq.registration_errors import BrokerNameTaken
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.protocol.nameserver_documents import DataVersion, RegisterRequest
 from rocketq_nameserver.route_table import RouteTable
-from tests.nameserver.registrations import heartbeat_of, registration
+from tests.support.registrations import heartbeat_of, registration
 
 HOLDER = registration(at="x", process="p1", store="s1", lease_ms=100)
 OTHER = registration(at="y", process="p2", store="s2", lease_ms=100)
@@ -151,7 +151,7 @@ def test_a_process_whose_lease_ended_here_has_no_older_claim(table: RouteTable) 
 
 @dataclass
 class Process:
-    """A broker that behaves as `rocketq_broker.registrar` does; stores are all different."""
+    """A broker that behaves as `rocketq_broker.cluster.registrar` does; stores are all different."""
 
     name: str
     reaches: set[int] = field(default_factory=set)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import Conflict, NotFound
-from rocketq.protocol.model import Perm, TopicConfig
-from rocketq.protocol.route import DataVersion, RegisterAnswer, TopicRoute
+from rocketq.model import Perm, TopicConfig
+from rocketq.protocol.nameserver_documents import DataVersion, RegisterAnswer, TopicRoute
 from rocketq_nameserver.route_table import RouteTable
-from tests.nameserver.registrations import heartbeat_of, identity, registration
+from tests.support.registrations import heartbeat_of, identity, registration
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rocketq.protocol.model import Perm, TopicConfig
-from rocketq.protocol.route import RegisterRequest, TopicRoute
-from rocketq.registration_errors import BrokerNameTaken
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.model import Perm, TopicConfig
+from rocketq.protocol.nameserver_documents import RegisterRequest, TopicRoute
 from rocketq_nameserver.route_table import RouteTable
-from tests.nameserver.registrations import heartbeat_of, identity, registration
+from tests.support.registrations import heartbeat_of, identity, registration
 
 LEASE_MS = 100
 BROKERS = st.sampled_from(["a", "b", "c"])

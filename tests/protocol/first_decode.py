@@ -11,7 +11,9 @@ import sys
 import threading
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol import calls, route, sinks
+from rocketq.protocol import broker_documents as calls
+from rocketq.protocol import nameserver_documents as route
+from rocketq.protocol import sink_documents as sinks
 
 THREADS = 16
 KINDS = [

@@ -29,17 +29,17 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from rocketq.error_documents import from_document
 from rocketq.errors import InvalidRequest, RocketqError
-from rocketq.protocol.calls import CommitOffsetsRequest, GroupOffset, decode, encode
+from rocketq.errors.documents import from_document
+from rocketq.model import Message
+from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch, read_stream, write_stream
+from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, decode, encode
 from rocketq.protocol.frame import FrameKind, peek, scan
 from rocketq.protocol.frame import encode as encode_frame
+from rocketq.protocol.frame_slices import SOURCE, filtered_body, open_frames
 from rocketq.protocol.hashing import hash_column
-from rocketq.protocol.ipc import encapsulate, read_batch, read_stream, write_stream
-from rocketq.protocol.model import Message
-from rocketq.protocol.route import BrokerData, QueueData, TopicRoute
-from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
-from rocketq.protocol.slices import SOURCE, filtered_body, open_frames
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
+from rocketq.protocol.nameserver_documents import BrokerData, QueueData, TopicRoute
 
 #: Far below what the damaged sizes ask for, above what Arrow and numpy reserve.
 ADDRESS_SPACE: Final = 6 * 1024**3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from rocketq.model import Message
+from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.frame import DURABLE_LAG_MAX, FrameKind, encode
-from rocketq.protocol.ipc import encapsulate
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import from_messages
+from rocketq.protocol.message_schema import from_messages
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OFFSETS = st.integers(0, 2**62)

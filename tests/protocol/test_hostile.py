@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from rocketq.errors import InvalidBatch, TooLarge
-from rocketq.protocol.ipc import encapsulate, read_stream, write_stream
-from rocketq.protocol.model import Message
-from rocketq.protocol.schema import MESSAGE_SCHEMA, from_messages
+from rocketq.model import Message
+from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
 
 MIB = 1024 * 1024
 REPOSITORY = Path(__file__).parents[2]

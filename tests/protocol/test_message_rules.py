@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidFilter
-from rocketq.message_errors import InvalidMessage
+from rocketq.errors.message_errors import InvalidMessage
+from rocketq.model import TAG_BYTES_MAX, Message
 from rocketq.protocol.filters.tags import NOT_IN_A_TAG, parse_tags, why_no_tag
-from rocketq.protocol.message_rules import check_batch, check_message, is_within_rules
-from rocketq.protocol.model import TAG_BYTES_MAX, Message
-from rocketq.protocol.schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
-from rocketq.protocol.system_properties import REFUSED, REFUSED_PREFIXES
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
+from rocketq.protocol.rules.message_rules import check_batch, check_message, is_within_rules
+from rocketq.protocol.rules.system_properties import REFUSED, REFUSED_PREFIXES
 
 TAGS = st.none() | st.sampled_from(
     ["paid", "größer", "A B", "A|B", "*", "**", "", " A", "A\u2003", "支付", "a*b"]

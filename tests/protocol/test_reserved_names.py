@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import InvalidName
-from rocketq.message_errors import ReservedName
-from rocketq.protocol.reserved_names import (
+from rocketq.errors.message_errors import ReservedName
+from rocketq.protocol.rules.reserved_names import (
     check_user_group,
     check_user_topic,
     is_reserved_topic,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from rocketq import LocalCluster
 from rocketq.client import Client
-from rocketq.local import LocalCluster
-from tests.spark.harness import Source
+from tests.support.spark_harness import Source
 
 
 @pytest.fixture(scope="module")

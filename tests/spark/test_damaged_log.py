@@ -10,12 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from rocketq import LocalCluster
 from rocketq.client import Client
 from rocketq.errors import CorruptFrame
-from rocketq.local import LocalCluster
+from rocketq.model import Message
 from rocketq.protocol.frame import HEADER_BYTES
-from rocketq.protocol.model import Message
-from tests.spark.harness import Source
+from tests.support.spark_harness import Source
 
 SEGMENT = "commitlog/00000000000000000000"
 BODY = b"the fourth message"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_rocketq.option_table import OPTIONS
-from pyspark_rocketq.outgoing import SINK_COLUMNS
-from pyspark_rocketq.schema import COLUMNS
+from pyspark_rocketq.options.table import OPTIONS
+from pyspark_rocketq.read.row_schema import COLUMNS
+from pyspark_rocketq.write.rows_to_messages import SINK_COLUMNS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 TABLES = [line for line in TEXT.splitlines() if line.startswith("|")]

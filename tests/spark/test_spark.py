@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rocketq import LocalCluster
 from rocketq.client import Client
-from rocketq.local import LocalCluster
-from rocketq.protocol.model import MessageQueue
-from tests.spark.harness import Source, by_queue, fill, grow, masters
+from rocketq.model import MessageQueue
+from tests.support.spark_harness import Source, by_queue, fill, grow, masters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

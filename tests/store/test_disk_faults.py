@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from rocketq.errors import BrokerUnavailable, StoreFull
-from rocketq.protocol.calls import CreateTopicRequest
-from rocketq.protocol.model import FlushMode
+from rocketq.model import FlushMode
+from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.files import OSFiles
 from rocketq_broker.store.store import MessageStore
-from tests.testbed.crashing_files import CrashingFiles
-from tests.testbed.disk import Disk
-from tests.testbed.driver import ANSWER_S, Driver, batch, burst, config, opened
-from tests.testbed.workload import Lives, end_life
+from tests.support.crashing_files import CrashingFiles
+from tests.support.disk import Disk
+from tests.support.driver import ANSWER_S, Driver, batch, burst, config, opened
+from tests.support.workload import Lives, end_life
 
 SMALL: dict[str, Any] = {"segment_bytes": 8192, "queue_file_units": 16}
 

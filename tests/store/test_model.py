@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from rocketq.errors import Conflict, OffsetOutOfRange, QueueNotFound, TopicNotFound
-from rocketq.protocol.calls import AlterTopicRequest
-from rocketq.protocol.model import FlushMode, PullStatus
-from rocketq.protocol.slices import open_frames
-from tests.testbed.disk import Disk
-from tests.testbed.driver import answer, batch, burst, config
-from tests.testbed.lives import Lives
-from tests.testbed.workload import end_life
+from rocketq.model import FlushMode, PullStatus
+from rocketq.protocol.broker_documents import AlterTopicRequest
+from rocketq.protocol.frame_slices import open_frames
+from tests.support.disk import Disk
+from tests.support.driver import answer, batch, burst, config
+from tests.support.lives import Lives
+from tests.support.workload import end_life
 
 TOPICS = st.sampled_from(["alpha", "beta"])
 QUEUES = st.integers(0, 3)

@@ -18,14 +18,19 @@ from rocketq.errors import (
     QueueNotFound,
     TopicNotFound,
 )
-from rocketq.protocol.calls import AlterTopicRequest, CommitOffsetsRequest, CreateTopicRequest, GroupOffset
-from rocketq_broker.store import reader
-from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq.protocol.broker_documents import (
+    AlterTopicRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffset,
+)
+from rocketq_broker.store.config import RetentionPolicy
+from rocketq_broker.store.disk.files import DiskUsage, OSFiles
 from rocketq_broker.store.errors import StoreError
-from rocketq_broker.store.files import OSFiles
-from rocketq_broker.store.queues import Queues
-from rocketq_broker.store.retention import DiskUsage, RetentionPolicy
-from tests.testbed.driver import Driver, answer, batch, burst, config, opened
+from rocketq_broker.store.log import frame_lookup as reader
+from rocketq_broker.store.log.consume_queue import ConsumeQueue
+from rocketq_broker.store.log.consume_queues import Queues
+from tests.support.driver import Driver, answer, batch, burst, config, opened
 
 
 def alter(driver: Driver, name: str, **change: int) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.protocol.system_properties import KEYS
+from rocketq.protocol.rules.system_properties import KEYS
 from rocketq_broker.filters.numerics import Numbers, parse_numbers
 
 TAGS: Final = "TAGS"

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.filters.bounds import CACHED_MAX
-from rocketq.protocol.filters.sql import parse_sql
+from rocketq.protocol.filters.limits import CACHED_MAX
+from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
 from rocketq_broker.filters.sql import SqlFilter
 from rocketq_broker.filters.tags import TagFilter

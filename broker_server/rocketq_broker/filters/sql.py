@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.protocol.filters.nodes import (
+from rocketq.protocol.filters.sql_ast import (
     And,
     Between,
     Boolean,

@@ -6,9 +6,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
+from rocketq.model import FlushMode
 from rocketq.protocol.frame import FRAME_BYTES_MAX
-from rocketq.protocol.model import FlushMode
-from rocketq_broker.store.retention import RetentionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What to keep: at most this old (ms), this much (bytes, None: any), and the disk's watermarks (%)."""
+
+    retention_ms: int = 72 * 3600 * 1000
+    retention_bytes: int | None = None
+    #: RocketMQ: diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio.
+    clean_percent: int = 75
+    force_percent: int = 85
+    refuse_percent: int = 90
+    free_bytes_enough: int = 16 << 30
+    #: Segments removed in one round (RocketMQ: deleteFileBatchMax).
+    segments_per_round: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clean_percent <= self.force_percent <= self.refuse_percent <= 100:
+            raise InvalidConfiguration(
+                "watermarks",
+                (self.clean_percent, self.force_percent, self.refuse_percent),
+                "they must ascend from above 0 to at most 100",
+            )
+        for name in ("retention_ms", "retention_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidConfiguration(name, value, "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from rocketq.errors import (
     QueueNotFound,
     TopicNotFound,
 )
-from rocketq.protocol.calls import (
+from rocketq.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
+from rocketq.protocol.broker_documents import (
     GroupLag,
     GroupOffset,
     GroupOffsets,
@@ -27,23 +28,22 @@ from rocketq.protocol.calls import (
     TopicOffsets,
     TopicStatistics,
 )
-from rocketq.protocol.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
-from rocketq.protocol.route import DataVersion
-from rocketq_broker.store import reader
-from rocketq_broker.store.commit_log import CommitLog
+from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.damage import located
-from rocketq_broker.store.ends import LogEnds
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
-from rocketq_broker.store.interval import FoundInTime, TimeQuery, find_in_time
-from rocketq_broker.store.key_index import KeyIndex, KeyQuery
-from rocketq_broker.store.queue_reader import StoreQueueReader
-from rocketq_broker.store.queue_repair import QueueRepair
-from rocketq_broker.store.queues import Queues
+from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
+from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.log import frame_lookup as reader
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.log.queue_reader import StoreQueueReader
+from rocketq_broker.store.log.sound_frames import located
+from rocketq_broker.store.log.time_search import FoundInTime, TimeQuery, find_in_time
+from rocketq_broker.store.machines.topic_table import TopicEntry
+from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.results import FoundMessages, uncovered_range
-from rocketq_broker.store.selection import MessageFilter, select
-from rocketq_broker.store.state import State
-from rocketq_broker.store.topic_table import TopicEntry
+from rocketq_broker.store.state.state import State
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocketq.protocol.calls import QueueSpan, UncoveredRange
-from rocketq.protocol.slices import FrameSlice
-from rocketq_broker.store.clock_record import ClockRecord
-from rocketq_broker.store.consume_queue import ConsumeQueue
+from rocketq.protocol.broker_documents import QueueSpan, UncoveredRange
+from rocketq.protocol.frame_slices import FrameSlice
 from rocketq_broker.store.errors import CorruptQueue
-from rocketq_broker.store.index_file import EARLIEST_US, LATEST_US, Hole
+from rocketq_broker.store.index.index_file import EARLIEST_US, LATEST_US, Hole
+from rocketq_broker.store.log.consume_queue import ConsumeQueue
+from rocketq_broker.store.upkeep.clock_record import ClockRecord
 
 
 @dataclass(frozen=True, slots=True)

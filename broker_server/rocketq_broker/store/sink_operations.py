@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rocketq.errors.sink_errors import StageNotFound
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.sinks import (
+from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,
     CheckBatchAnswer,
     CheckBatchRequest,
@@ -22,13 +23,12 @@ from rocketq.protocol.sinks import (
     SinkDescription,
     StageName,
 )
-from rocketq.sink_errors import StageNotFound
-from rocketq_broker.store import sink_decisions as decisions
-from rocketq_broker.store.ends import LogEnds
-from rocketq_broker.store.group import ChangeState, Hold, Operation
-from rocketq_broker.store.sink_views import describe
-from rocketq_broker.store.sinks import SinkTable, Stage
-from rocketq_broker.store.state import Change, State
+from rocketq_broker.store.commit.commit_plan import ChangeState, Hold, Operation
+from rocketq_broker.store.commit.ends import LogEnds
+from rocketq_broker.store.sinks import decisions
+from rocketq_broker.store.sinks.descriptions import describe
+from rocketq_broker.store.sinks.table import SinkTable, Stage
+from rocketq_broker.store.state.state import Change, State
 
 Done = Callable[[Any], None]
 

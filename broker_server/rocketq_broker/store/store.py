@@ -16,41 +16,41 @@ from rocketq.errors import (
     BrokerUnavailable,
     RocketqError,
 )
-from rocketq.protocol.calls import (
+from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffsets,
 )
-from rocketq.protocol.sinks import StageName
-from rocketq_broker.store import decisions
-from rocketq_broker.store.clock_watch import ClockNotice, ClockWatch
-from rocketq_broker.store.commit_log import CommitLog
-from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.decisions import TopicLimits
-from rocketq_broker.store.ends import ConfirmRule, LogEnds, LogTail, rule_of
-from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.files import Files, OSFiles
-from rocketq_broker.store.group import (
+from rocketq.protocol.sink_documents import StageName
+from rocketq_broker.store.commit.commit_plan import (
     AppendBatches,
     AppendOutcome,
     ChangeState,
     Operation,
     StagedOutcome,
 )
-from rocketq_broker.store.handles import Handles
-from rocketq_broker.store.housekeeping import Housekeeping
-from rocketq_broker.store.key_index import KeyIndex, KeyQuery
-from rocketq_broker.store.merging import Addressed, QueueBatch, QueueMessage
-from rocketq_broker.store.queue_repair import QueueRepair
-from rocketq_broker.store.queues import Queues
+from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
+from rocketq_broker.store.commit.log_writer import LogWriter
+from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.disk.files import DiskUsage, Files, OSFiles
+from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.reads import PullResult, StoreReads
-from rocketq_broker.store.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.recovery.queue_repair import QueueRepair
+from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.results import FoundMessages, StoreStatistics
-from rocketq_broker.store.retention import DiskUsage, Verdict
 from rocketq_broker.store.sink_operations import SinkOperations
-from rocketq_broker.store.state import Change, State
-from rocketq_broker.store.writer import LogWriter
+from rocketq_broker.store.state import topic_decisions as decisions
+from rocketq_broker.store.state.state import Change, State
+from rocketq_broker.store.state.topic_decisions import TopicLimits
+from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
+from rocketq_broker.store.upkeep.housekeeping import Housekeeping
+from rocketq_broker.store.upkeep.retention import Verdict
 
 __all__ = [
     "AppendOutcome",

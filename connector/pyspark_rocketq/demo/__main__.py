@@ -23,10 +23,10 @@ from pyspark_rocketq.demo import flights as data
 from pyspark_rocketq.demo.display import Display
 from pyspark_rocketq.demo.proof import Proof, prove
 from pyspark_rocketq.demo.streaming import Delay, read_delays, stream
-from pyspark_rocketq.local import local_session
+from pyspark_rocketq.session.local_session import local_session
 from rocketq.client import Client
 from rocketq.errors import RocketqError
-from rocketq.local import LocalCluster
+from rocketq.local_cluster.cluster import LocalCluster
 
 SLICE: Final = 25_000
 QUEUES: Final = 4

@@ -10,7 +10,7 @@ from rocketq.cli.connection import administration, nameservers_option
 from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
-    from rocketq.protocol.calls import BrokerStatistics
+    from rocketq.protocol.broker_documents import BrokerStatistics
 
 UNHEALTHY = 10
 COLUMNS = ("broker", "doubt", "ahead_s", "believe_at")

@@ -26,9 +26,9 @@ def cluster(nameservers: str, output: str) -> int:
       rocketq cluster -s http://10.0.0.1:9876,http://10.0.0.2:9876
     """
     from rocketq.errors import NameServersUnreachable
-    from rocketq.nameserver_api import NameServerApi
-    from rocketq.routes import nameserver_addresses
-    from rocketq.transport import Transport
+    from rocketq.net.nameserver_api import NameServerApi
+    from rocketq.net.route_cache import nameserver_addresses
+    from rocketq.net.transport import Transport
 
     rows: list[dict[str, Any]] = []
     down: dict[str, str] = {}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import rich_click as click
 
 if TYPE_CHECKING:
-    from rocketq.broker_api import BrokerApi
     from rocketq.client import Client
-    from rocketq.protocol.calls import TopicDescription
-    from rocketq.routes import RouteCache
+    from rocketq.net.broker_api import BrokerApi
+    from rocketq.net.route_cache import RouteCache
+    from rocketq.protocol.broker_documents import TopicDescription
 
 DEFAULT: Final = "http://127.0.0.1:9876"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ class Administration(Generic[Api]):
 
     def masters(self) -> list[Api]:
         """Return the master of every broker group that is alive, by name."""
-        from rocketq.protocol.route import MASTER_ID
+        from rocketq.protocol.nameserver_documents import MASTER_ID
 
         alive = (live.identity for live in self.routes.cluster().brokers)
         masters = {one.broker: one.address for one in alive if one.broker_id == MASTER_ID}
@@ -65,9 +65,9 @@ class Administration(Generic[Api]):
 @contextmanager
 def administration(nameservers: str) -> Iterator[Administration[BrokerApi]]:
     """Open the connections an operator's command needs, and close them after it."""
-    from rocketq.broker_api import BrokerApi
-    from rocketq.routes import RouteCache
-    from rocketq.transport import Transport
+    from rocketq.net.broker_api import BrokerApi
+    from rocketq.net.route_cache import RouteCache
+    from rocketq.net.transport import Transport
 
     with Transport() as transport:
         yield Administration(

@@ -19,9 +19,9 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import spark_python
 from rocketq.cli.output import output_option, say, show
 from rocketq.errors import InvalidConfiguration
+from rocketq.system import spark_python
 
 UNHEALTHY: Final = 10
 PORTS: Final = (9876, 10911, 10912)
@@ -106,7 +106,7 @@ def java() -> Finding:
     if not has_pyspark():
         return Finding("java", "note", "not looked for: there is no PySpark")
     # Asked of a process of its own: this package stands below the Spark connector and cannot import it.
-    asked = [sys.executable, "-m", "pyspark_rocketq.java"]
+    asked = [sys.executable, "-m", "pyspark_rocketq.session.java"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         error = (

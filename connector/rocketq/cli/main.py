@@ -15,10 +15,11 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq import errors, message_errors, registration_errors, sink_errors, topic_errors
-from rocketq.child import ServerNotStarted
+from rocketq import errors
 from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
 from rocketq.cli.output import say
+from rocketq.errors import message_errors, registration_errors, sink_errors, topic_errors
+from rocketq.local_cluster.server_process import ServerNotStarted
 
 UNHEALTHY: Final = 10
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketq.client import Client
-    from rocketq.producer import SelectionName
-    from rocketq.protocol.model import MessageQueue, StoredMessage
+    from rocketq.model import MessageQueue, StoredMessage
+    from rocketq.producing.producer import SelectionName
 
     Edge = Literal["earliest", "latest"]
 
@@ -200,7 +200,7 @@ def _from_lines(lines: list[bytes]) -> pa.Table:
 
 
 def _from_json(lines: list[bytes], first: int) -> pa.Table:
-    from rocketq.protocol.schema import MESSAGE_SCHEMA
+    from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 
     rows = []
     for number, line in enumerate(lines, first):
@@ -241,7 +241,7 @@ def _with_constants(
 ) -> pa.Table:
     import pyarrow as pa
 
-    from rocketq.protocol.schema import PROPERTIES_TYPE
+    from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
     constants = {
         "key": None if key is None else pa.scalar(key.encode(), pa.binary()),
@@ -267,7 +267,7 @@ def _property(text: str) -> tuple[str, str]:
 
 def _ends(client: Client, topic: str) -> dict[MessageQueue, int]:
     """Return where each queue that holds anything ends now."""
-    from rocketq.protocol.model import MessageQueue
+    from rocketq.model import MessageQueue
 
     return {
         MessageQueue(topic, broker, number): queue.max

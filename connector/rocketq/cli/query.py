@@ -18,7 +18,7 @@ from rocketq.cli.output import output_option, say, show, show_one
 from rocketq.cli.topics import Duration
 
 if TYPE_CHECKING:
-    from rocketq.protocol.model import StoredMessage
+    from rocketq.model import StoredMessage
 
 COLUMNS: Final = ("stored", "id", "key", "tag", "body")
 #: How much of a key or body a table shows.

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
-from rocketq.child import ServerNotStarted
 from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
 from rocketq.errors import InvalidConfiguration
-from rocketq.platforms import check_servers_run_here
+from rocketq.local_cluster.server_process import ServerNotStarted
+from rocketq.system.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
-    from rocketq.local import LocalCluster
+    from rocketq.local_cluster.cluster import LocalCluster
 
 WATCH_S: Final = 0.5
 PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -72,7 +72,7 @@ def up(
       rocketq up --temporary --nameserver-port 0 --broker-port 0
     """
     _need_servers()
-    from rocketq.local import LocalCluster
+    from rocketq.local_cluster.cluster import LocalCluster
 
     for port, count, option in (
         (nameserver_port, nameservers, "--nameserver-port"),

@@ -12,8 +12,8 @@ from rocketq.cli.connection import Administration, nameservers_option
 from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
-    from rocketq.protocol.sinks import SinkDescription
-    from rocketq.sink_api import SinkApi
+    from rocketq.net.sink_api import SinkApi
+    from rocketq.protocol.sink_documents import SinkDescription
 
 LIST_COLUMNS: Final = ("sink", "coordinator", "query", "run", "decided", "pending", "staged", "staged_bytes")
 
@@ -21,9 +21,9 @@ LIST_COLUMNS: Final = ("sink", "coordinator", "query", "run", "decided", "pendin
 @contextmanager
 def administration(nameservers: str) -> Iterator[Administration[SinkApi]]:
     """Open the connections that these commands need, and close them after it."""
-    from rocketq.routes import RouteCache
-    from rocketq.sink_api import SinkApi
-    from rocketq.transport import Transport
+    from rocketq.net.route_cache import RouteCache
+    from rocketq.net.sink_api import SinkApi
+    from rocketq.net.transport import Transport
 
     with Transport() as transport:
         yield Administration(
@@ -127,7 +127,7 @@ def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers
 
 def _known(admin: Administration[SinkApi], name: str) -> list[tuple[SinkApi, SinkDescription]]:
     """Return every broker that knows a sink, with what it knows; raise SinkNotFound if none does."""
-    from rocketq.sink_errors import SinkNotFound
+    from rocketq.errors.sink_errors import SinkNotFound
 
     found = []
     unknown = SinkNotFound(name, "of this cluster")
@@ -158,7 +158,7 @@ def _those_of(
 def _coordinator(admin: Administration[SinkApi], name: str) -> SinkApi:
     """Return the broker that decides about a sink; raise BrokerUnreachable or CoordinatorConflict."""
     from rocketq.errors import BrokerUnreachable
-    from rocketq.sink_errors import CoordinatorConflict
+    from rocketq.errors.sink_errors import CoordinatorConflict
 
     known = _known(admin, name)
     claims = {master.broker: description.coordinator for master, description in known}

@@ -12,7 +12,7 @@ from rocketq.cli.connection import administration, connect, described, nameserve
 from rocketq.cli.output import output_option, say, show
 
 if TYPE_CHECKING:
-    from rocketq.protocol.model import TopicConfig
+    from rocketq.model import TopicConfig
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.model import MessageQueue
+from rocketq.model import MessageQueue
 
 _RUNBOOK: Final = "docs/salvage.md"
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Final
 
 from rocketq.errors import InvalidFilter
-from rocketq.protocol.filters.bounds import CACHED_MAX, check_text
-from rocketq.protocol.model import TAG_BYTES_MAX
+from rocketq.model import TAG_BYTES_MAX
+from rocketq.protocol.filters.limits import CACHED_MAX, check_text
 
 EVERYTHING: Final = "*"
 _SEPARATOR: Final = "||"

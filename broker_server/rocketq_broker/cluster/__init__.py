@@ -1,0 +1,1 @@
+"""The broker among others: its registration with the NameServers, and the addresses of other brokers."""

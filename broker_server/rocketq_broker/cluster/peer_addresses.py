@@ -1,0 +1,66 @@
+"""Which other brokers the cluster has, and where: asked of the NameServers, kept until a call fails.
+
+NameServers forget a broker when its lease has run out; `was_seen` remembers its name as long as this
+process lives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from rocketq.admin.topics import TopicAdmin
+from rocketq.errors import BrokerUnreachable, RocketqError
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+
+
+class Addresses:
+    """The masters of one cluster, by broker name; safe to use from any thread."""
+
+    def __init__(self, cluster: str, nameservers: Sequence[str], transport: Transport) -> None:
+        self._cluster = cluster
+        self._topics = TopicAdmin(transport, RouteCache(nameservers, transport)) if nameservers else None
+        self._known: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def of(self, broker: str) -> str:
+        """Return the address of a broker group's master; raise BrokerUnreachable if nobody knows one."""
+        known = self._known.get(broker)
+        if known is not None:
+            return known
+        with self._lock:
+            problem = self._refresh()
+            known = self._known.get(broker)
+        if known is None:
+            why = problem or "no NameServer lists it as alive"
+            raise BrokerUnreachable(broker, "no known address", why, sent=False)
+        return known
+
+    def refresh(self) -> str:
+        """Learn who is alive, unless another thread is doing it; return what went wrong, if anything did."""
+        if not self._lock.acquire(blocking=False):
+            return ""
+        try:
+            return self._refresh()
+        finally:
+            self._lock.release()
+
+    def _refresh(self) -> str:
+        if self._topics is None:
+            return ""
+        try:
+            self._known = {each.broker: each.address for each in self._topics.masters(self._cluster)}
+        except RocketqError as error:
+            return error.message
+        self._seen.update(self._known)
+        return ""
+
+    def was_seen(self, broker: str) -> bool:
+        """Whether a NameServer has ever listed this broker to us."""
+        return broker in self._seen
+
+    def forget(self, broker: str) -> None:
+        """Ask again next time: it did not answer, so it may have moved."""
+        self._known.pop(broker, None)

@@ -1,0 +1,1 @@
+"""The control plane: FastAPI routes for topics, groups, sinks and who runs the broker."""

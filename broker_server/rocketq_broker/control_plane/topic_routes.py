@@ -1,0 +1,162 @@
+"""The control plane: topics, groups' offsets and single messages, as FastAPI routes.
+
+Bodies are read by the protocol's own strict decoder, within a limit; FastAPI
+routes and documents. What changes the store is decided and ordered by the log
+writer; a handler only waits for its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+
+from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
+from rocketq.http_server.error_answers import read_body
+from rocketq.http_server.health import json_response
+from rocketq.http_server.openapi import takes
+from rocketq.http_server.permissions import Permission, Resource, declare
+from rocketq.model import TopicConfig, is_legal_name
+from rocketq.protocol import broker_documents as calls
+from rocketq.protocol.broker_documents import (
+    AlterTopicRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffsets,
+    TopicDescription,
+    TopicListing,
+)
+from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
+from rocketq_broker.broker import Broker
+from rocketq_broker.config import MIB
+
+CONTROL_BODY_BYTES_MAX: Final = 1 * MIB
+
+T = TypeVar("T")
+
+
+def install_topics(app: FastAPI, broker: Broker) -> None:
+    """Add the routes of topics to `app`."""
+
+    @app.get("/v1/topics", responses=_answers(TopicListing))
+    @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
+    async def list_topics() -> Response:
+        """All topics of this broker."""
+        return json_response(TopicListing(broker.config.name, broker.store.topics()))
+
+    @app.get("/v1/topics/{topic}", responses=_answers(TopicDescription))
+    @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, Permission.ADMIN)
+    async def describe_topic(topic: str) -> Response:
+        """One topic with its offsets."""
+        config = existing_topic(broker, topic)
+        offsets = broker.store.offsets(topic)
+        return json_response(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
+
+    @app.put("/v1/topics/{topic}", responses=_answers(TopicConfig, 201))
+    @takes(CreateTopicRequest)
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def create_topic(topic: str, request: Request) -> Response:
+        """Create a topic: 201, or 200 if it exists and the request tolerates that."""
+        wanted = await json_body(request, CreateTopicRequest)
+        check_user_topic(topic)
+        before = _incarnation(broker, topic)
+        if wanted.automatic and before is None and not broker.config.auto_create_topics:
+            raise NoPermission("Automatic creation", f"topic {topic!r}")
+        config: TopicConfig = await broker.completions.outcome(
+            partial(broker.store.create_topic, topic, wanted)
+        )
+        return json_response(config, 200 if before == config.incarnation else 201)
+
+    @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig))
+    @takes(AlterTopicRequest)
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def alter_topic(topic: str, request: Request) -> Response:
+        """Change what the request gives."""
+        wanted = await json_body(request, AlterTopicRequest)
+        existing_topic(broker, topic)
+        config = await broker.completions.outcome(partial(broker.store.alter_topic, topic, wanted))
+        broker.topic_altered(topic)
+        return json_response(config)
+
+    @app.delete("/v1/topics/{topic}")
+    @declare(Permission.ADMIN, Resource.TOPIC)
+    async def delete_topic(topic: str) -> Response:
+        """Delete a topic; its messages can no longer be read."""
+        existing_topic(broker, topic)
+        await broker.completions.outcome(partial(broker.store.delete_topic, topic))
+        broker.forget_topic(topic)
+        return json_response({})
+
+
+def install_groups(app: FastAPI, broker: Broker) -> None:
+    """Add the routes of consumer groups and of single messages to `app`."""
+
+    @app.get("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @declare(Permission.CONSUME, Resource.GROUP)
+    async def group_offsets(group: str, topic: str | None = None) -> Response:
+        """A group's progress on this broker; a queue it never committed is absent."""
+        check_name("group", group)
+        return json_response(broker.store.group_offsets(group, topic))
+
+    @app.put("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @takes(CommitOffsetsRequest)
+    @declare(Permission.CONSUME, Resource.GROUP)
+    async def commit_offsets(group: str, request: Request) -> Response:
+        """Store a group's progress; it only advances, unless `reset`."""
+        wanted = await json_body(request, CommitOffsetsRequest)
+        check_user_group(group)
+        return json_response(
+            await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted))
+        )
+
+    @app.get("/v1/messages/{message_id}")
+    @declare(Permission.CONSUME, Resource.TOPIC)
+    async def message(message_id: str) -> Response:
+        """One message by its id, `broker:topic:queue:offset`."""
+        document = await broker.pull.message(message_id)
+        return Response(document, media_type=calls.JSON)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidName if it is not a legal name."""
+    if not is_legal_name(name):
+        raise InvalidName(kind, name)
+
+
+def existing_topic(broker: Broker, name: str) -> TopicConfig:
+    """Return the topic; raise InvalidName if it never could be one, else TopicNotFound."""
+    try:
+        return broker.store.topic(name)
+    except TopicNotFound:
+        check_name("topic", name)
+        raise
+
+
+def _incarnation(broker: Broker, topic: str) -> str | None:
+    try:
+        return broker.store.topic(topic).incarnation
+    except TopicNotFound:
+        return None
+
+
+async def json_body(request: Request, kind: type[T], bytes_max: int = CONTROL_BODY_BYTES_MAX) -> T:
+    """Read a control call's body; no body is an empty object, an unknown field is an error."""
+    chunks = await read_body(request.scope, request.receive, bytes_max)
+    body = b"".join(chunks) or b"{}"
+    value = calls.decode_request(body, kind)
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    document: Any = msgspec.json.decode(body)
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise InvalidRequest(
+            "the JSON body", f"unknown field {unknown[0][:100]!r}", hint=f"Known: {', '.join(sorted(known))}."
+        )
+    return value
+
+
+def _answers(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return what the OpenAPI document says of an answer; the handlers write it themselves."""
+    return {status: {"model": model}}

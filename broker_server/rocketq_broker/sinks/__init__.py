@@ -1,0 +1,1 @@
+"""Exactly-once sinks in the background: which work is due, and the threads that do it."""

@@ -1,0 +1,352 @@
+"""One group commit, planned before a byte is written.
+
+The writer hands every operation that is waiting to a `GroupPlan`. The plan
+decides each against the state that the ones before it leave behind, gives
+messages their offsets and frames their places in the log, and says what to
+answer. It touches no file: if the write then fails, nothing has happened.
+
+Small batches for one queue become one frame, so that many small senders do not
+make a log of small frames. Order within a queue is the order of arrival; across
+queues it is free, except around a change of state, which is a barrier.
+
+Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
+frames that are due get theirs behind everything else of the group.
+
+What one append holds may need several frames. Each of them but the last is marked *unfinished*, so that
+recovery keeps all of them or none. A frame may hold batches of several appends; then all
+frames of all these appends are kept or dropped together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
+from rocketq.model import Appended, SendStatus
+from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.frame import FrameKind, encode, frame_size
+from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.sink_documents import Staged
+from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
+from rocketq_broker.store.commit.small_batches import Addressed, may_have_keys, merge
+from rocketq_broker.store.log.commit_log import Extent, LogCursor
+from rocketq_broker.store.log.consume_queue import Tail
+from rocketq_broker.store.log.consume_queues import QueueKey, Queues
+from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
+from rocketq_broker.store.machines.topic_table import TopicEntry
+from rocketq_broker.store.state import state as states
+from rocketq_broker.store.state.state import Change, Picture, State
+
+#: A merged frame grows no larger than this.
+MERGED_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOutcome:
+    """Where each batch of an append went, in order."""
+
+    status: SendStatus
+    appended: tuple[Appended, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOutcome:
+    """Where each batch of a held append lies in the log, in order."""
+
+    status: SendStatus
+    staged: tuple[Staged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How an append is held: what must be decided before, and under which number and kind its frames lie.
+
+    `open` is given the state and the store time in milliseconds; it may refuse with an error.
+    """
+
+    kind: FrameKind
+    open: Callable[[State, int], Change | None]
+    number: Callable[[State], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppendBatches:
+    """An operation: append batches to queues of one topic, or hold them, all or none.
+
+    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error.
+    """
+
+    topic: str
+    batches: Sequence[Addressed]
+    size: int
+    submitted_ms: int
+    done: Callable[[Any], None]
+    hold: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeState:
+    """An operation: decide a change (None: nothing to do), then answer from the state it made.
+
+    With `awaits` the answer is made only when no held frame of that name is still to be copied.
+    """
+
+    decide: Callable[[State], Change | None]
+    answer: Callable[[State], Any]
+    done: Callable[[Any], None]
+    awaits: CopyName | None = None
+    size: int = 0
+
+
+Operation = AppendBatches | ChangeState
+
+
+@dataclass(frozen=True, slots=True)
+class FrameUnits:
+    """A frame of messages that went to a queue, and what its units need."""
+
+    key: QueueKey
+    topic: str
+    first: int
+    log_offset: int
+    size: int
+    tag_hashes: npt.NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Receipt:
+    """Collects where the batches of one append went, to answer it once."""
+
+    operation: AppendBatches
+    appended: list[Appended | None]
+    staged: list[Staged] = field(default_factory=list)
+
+    def answer(self, status: SendStatus) -> None:
+        if self.operation.hold is not None:
+            self.operation.done(StagedOutcome(status, tuple(self.staged)))
+            return
+        places = tuple(each for each in self.appended if each is not None)
+        self.operation.done(AppendOutcome(status, places))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A batch that has its queue but not yet its frame."""
+
+    receipt: Receipt
+    index: int
+    batch: Addressed
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """What one group commit will write, and what it will answer once written."""
+
+    broker: str
+    state: State
+    queues: Queues
+    cursor: LogCursor
+    stored_at_us: int
+    durable_end: int
+    epoch: int
+    merge_bytes: int
+    extents: list[Extent] = field(default_factory=list)
+    frames: list[FrameUnits] = field(default_factory=list)
+    #: Appends to answer once they are safe, and everything else with its answer or refusal.
+    receipts: list[Receipt] = field(default_factory=list)
+    answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
+    #: Numbers of topics that were deleted; their queues go once this is written.
+    deleted: list[int] = field(default_factory=list)
+    #: Operations that are answered when held frames have been copied, by this group or a later one.
+    awaiting: list[ChangeState] = field(default_factory=list)
+    ends: dict[QueueKey, int] = field(default_factory=dict)
+    #: Where the units of each queue end with this group, once they are written.
+    tails: dict[QueueKey, Tail] = field(default_factory=dict)
+    _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
+    #: Whether an append that waits has several batches, which may come to lie in several frames.
+    _may_span: bool = False
+    #: Whether the append of the frame that was placed last goes on in the next one.
+    _unfinished: bool = False
+
+    def add(self, operation: Operation) -> None:
+        """Plan one operation; a refused one is answered with its error."""
+        try:
+            match operation:
+                case AppendBatches(hold=Hold() as hold):
+                    self._add_held(operation, hold)
+                case AppendBatches():
+                    self._add_append(operation)
+                case ChangeState():
+                    self.place_waiting()
+                    self._add_change(operation)
+        except RocketqError as error:
+            self.answers.append((operation.done, error))
+
+    def _target(self, operation: AppendBatches) -> TopicEntry:
+        """Return the topic that an append goes to; raise TopicNotFound or QueueNotFound."""
+        entry = self.state.topics.get(operation.topic)
+        if entry is None:
+            raise TopicNotFound(operation.topic, self.broker)
+        for each in operation.batches:
+            if not 0 <= each.queue < entry.config.write_queues:
+                raise QueueNotFound(operation.topic, each.queue, entry.config.write_queues)
+        return entry
+
+    def _add_append(self, operation: AppendBatches) -> None:
+        entry = self._target(operation)
+        receipt = Receipt(operation, [None] * len(operation.batches))
+        for index, each in enumerate(operation.batches):
+            key = ((entry.number, each.queue), operation.topic)
+            self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
+        self._may_span |= len(operation.batches) > 1
+        self.receipts.append(receipt)
+
+    def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
+        entry = self._target(operation)
+        at_ms = self.stored_at_us // 1000
+        opened = hold.open(self.state, at_ms)
+        if opened is not None:
+            self._place_change(opened)
+        number = hold.number(self.state)
+        receipt = Receipt(operation, [])
+        last = len(operation.batches) - 1
+        for index, each in enumerate(operation.batches):
+            count = each.rows
+            at, size = self._place(
+                hold.kind, operation.topic.encode(), each.encapsulated, queue=each.queue,
+                queue_offset=number, count=count, unfinished=index < last,
+            )  # fmt: skip
+            frame = HeldFrame(at, size, count, each.queue, entry.number)
+            self.state = self.state.held(hold.kind, number, frame, at_ms)
+            receipt.staged.append(Staged(each.queue, at, count))
+        self.receipts.append(receipt)
+
+    def place_copies(self, copies: Sequence[HeldCopy | LostFrame]) -> None:
+        """Place copies of held frames that are due, in their order; call it last."""
+        at_ms = self.stored_at_us // 1000
+        for each in copies:
+            if next(self.state.due(at_ms), None) != each.frame:
+                # What held it was deleted in this group.
+                continue
+            if isinstance(each, LostFrame):
+                self._place_change(CopySkipped(each.frame.log_offset, each.why))
+            else:
+                self._place_copy(each)
+                self.state = self.state.copied(at_ms)
+
+    def _place_copy(self, copy: HeldCopy) -> None:
+        key = (copy.frame.topic_number, copy.frame.queue)
+        first = self._next_offset(key)
+        log_offset, size = self._place(
+            FrameKind.MESSAGES, copy.topic.encode(), copy.body, queue=key[1], queue_offset=first,
+            count=copy.frame.messages, has_keys=may_have_keys(copy.batch), published=True,
+        )  # fmt: skip
+        tag_hashes = hash_column(copy.batch.column("tag"))
+        self.frames.append(FrameUnits(key, copy.topic, first, log_offset, size, tag_hashes))
+        self.ends[key] = first + copy.frame.messages
+
+    def _next_offset(self, key: QueueKey) -> int:
+        planned = self.ends.get(key)
+        return self.queues.tail(key) if planned is None else planned
+
+    def _place_change(self, change: Change) -> None:
+        # A state frame that this change may be placed behind is still without it.
+        self._place(FrameKind.CHANGE, b"", states.encode(change))
+        before, self.state = self.state, self.state.apply(change)
+        self.deleted += before.dropped(self.state)
+
+    def _add_change(self, operation: ChangeState) -> None:
+        change = operation.decide(self.state)
+        if change is not None:
+            self._place_change(change)
+        if operation.awaits is not None:
+            self.awaiting.append(operation)
+        else:
+            self.answers.append((operation.done, operation.answer(self.state)))
+
+    def place_waiting(self) -> None:
+        """Give every batch that waits its frame; call it once more after the last operation."""
+        waiting, self._waiting = self._waiting, {}
+        may_span, self._may_span = self._may_span, False
+        runs = [(key, topic, run) for (key, topic), entries in waiting.items() for run in self._runs(entries)]
+        unfinished = _unfinished([run for _, _, run in runs]) if may_span else [False] * len(runs)
+        for (key, topic, run), goes_on in zip(runs, unfinished, strict=True):
+            self._place_messages(key, topic, run, goes_on)
+
+    def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
+        """Cut what waits for one queue into the runs that become a frame each."""
+        runs: list[list[_Waiting]] = []
+        run_bytes = run_messages = 0
+        is_open = False
+        for each in entries:
+            size, messages = each.batch.merged_bytes, each.batch.rows
+            run_bytes, run_messages = run_bytes + size, run_messages + messages
+            full = run_bytes > MERGED_BYTES_MAX or run_messages > BATCH_MESSAGES_MAX
+            if is_open and not full and size <= self.merge_bytes:
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+                run_bytes, run_messages = size, messages
+                is_open = size <= self.merge_bytes
+        return runs
+
+    def _place_messages(self, key: QueueKey, topic: str, run: list[_Waiting], unfinished: bool) -> None:
+        body, count, tag_hashes, has_keys = merge([each.batch for each in run])
+        first = self._next_offset(key)
+        log_offset, size = self._place(
+            FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=count,
+            has_keys=has_keys, unfinished=unfinished,
+        )  # fmt: skip
+        self.frames.append(FrameUnits(key, topic, first, log_offset, size, tag_hashes))
+        for each in run:
+            count = each.batch.rows
+            each.receipt.appended[each.index] = Appended(key[1], first, count)
+            first += count
+        self.ends[key] = first
+
+    def _place(
+        self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,
+        count: int = 0, has_keys: bool = False, published: bool = False, unfinished: bool = False,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Add one frame to the plan, behind a state frame if it begins a segment; return place and size."""
+        size = frame_size(topic, len(body))
+        if kind != FrameKind.STATE:
+            if self.cursor.is_full_for(size):
+                self.cursor.roll()
+            if self.cursor.is_at_head:
+                picture = Picture.of(
+                    self.state,
+                    self.queues.tail_ranges(self.state.topics, self.ends),
+                    self.stored_at_us,
+                    self.epoch,
+                )
+                # In the midst of an append it must not be where the log ends, either.
+                self._place(FrameKind.STATE, b"", states.encode(picture), unfinished=self._unfinished)
+        self._unfinished = unfinished
+        at = self.cursor.place(size)
+        parts = encode(
+            kind=kind, topic=topic, body=body, queue=queue, queue_offset=queue_offset, count=count,
+            log_offset=at, stored_at_us=self.stored_at_us, durable_end=self.durable_end, epoch=self.epoch,
+            has_keys=has_keys, published=published, unfinished=unfinished,
+        )  # fmt: skip
+        self._extend(at, size, parts)
+        return at, size
+
+    def _extend(self, at: int, size: int, parts: list[bytes | pa.Buffer]) -> None:
+        if not self.extents or self.extents[-1].segment != self.cursor.start:
+            self.extents.append(Extent(self.cursor.start, at))
+        self.extents[-1].add(size, parts)
+
+
+def _unfinished(runs: Sequence[Sequence[_Waiting]]) -> list[bool]:
+    """Return for each run whether an append goes on behind it that is in this run or in one before it."""
+    last = {id(each.receipt): at for at, run in enumerate(runs) for each in run}
+    reached = accumulate((max(last[id(each.receipt)] for each in run) for run in runs), max)
+    return [end > at for at, end in enumerate(reached)]

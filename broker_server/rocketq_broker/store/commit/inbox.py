@@ -1,0 +1,114 @@
+"""The inbox of the log writer: operations that wait, bounded in bytes, and who may not submit.
+
+Any thread submits; the writer thread takes all that waits as one group. A caller with several
+operations wakes the writer once, after the last, because a writer that is woken for each would compete
+with its caller and make groups of one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from rocketq.errors import BrokerUnavailable, RocketqError, SystemBusy
+from rocketq_broker.store.commit.commit_plan import AppendBatches, Operation
+from rocketq_broker.store.config import StoreConfig
+
+#: What a full inbox tells senders to wait; roughly the time to write a group or two.
+RETRY_AFTER_MS: Final = 50
+_OPERATION_BYTES: Final = 256
+
+
+class Inbox:
+    """Operations in the order of their submission, until it is closed."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._operations: deque[Operation | None] = deque()
+        #: What an idle writer waits on; at most one token is in it.
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._token_sent = False
+        self._lock = threading.Lock()
+        #: Why appends are refused while everything else goes on, by who says so.
+        self._append_refusals: dict[str, RocketqError] = {}
+        self.queued_bytes = 0
+        #: Why nothing is taken any more; empty while the inbox is open.
+        self.closed_why = ""
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    # --- any thread -------------------------------------------------------------------
+
+    def submit(self, operation: Operation, wake: bool) -> None:
+        """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now."""
+        size = operation.size + _OPERATION_BYTES
+        with self._lock:
+            if self.closed_why:
+                raise BrokerUnavailable(self._config.broker, self.closed_why)
+            if self._append_refusals and isinstance(operation, AppendBatches):
+                raise next(iter(self._append_refusals.values()))
+            if self.queued_bytes and self.queued_bytes + size > self._config.queued_bytes_max:
+                raise SystemBusy(f"{self.queued_bytes} bytes wait to be written", RETRY_AFTER_MS)
+            self.queued_bytes += size
+            self._operations.append(operation)
+        if wake:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the writer look at what was submitted."""
+        if not self._token_sent:
+            self._token_sent = True
+            self._tokens.put(None)
+
+    def refuse_appends(self, who: str, error: RocketqError | None) -> None:
+        """Refuse appends with this error until the same `who` takes it back with None."""
+        with self._lock:
+            self._append_refusals.pop(who, None)
+            if error is not None:
+                self._append_refusals[who] = error
+
+    def close(self, why: str, *, anew: bool = False) -> None:
+        """Take nothing more, and let the writer end behind what was taken; `anew` replaces the reason."""
+        with self._lock:
+            first = not self.closed_why
+            if first or anew:
+                self.closed_why = why
+            self._operations.append(None)
+        self.wake()
+
+    # --- the writer thread --------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for a wake-up; return False if none came in time."""
+        try:
+            self._tokens.get(timeout=timeout_s)
+        except Empty:
+            return False
+        # Cleared before the operations are looked at: whoever submits later sends another token.
+        self._token_sent = False
+        return True
+
+    def take(self, group: list[Operation]) -> bool:
+        """Move a group's worth of operations into `group`; return False at the end of a closed inbox."""
+        size = 0
+        operation: Operation | None = None
+        is_open = True
+        while self._operations and size < self._config.group_bytes_max:
+            operation = self._operations.popleft()
+            if operation is None:
+                is_open = False
+                break
+            group.append(operation)
+            size += operation.size + _OPERATION_BYTES
+        with self._lock:
+            self.queued_bytes -= size
+        return is_open
+
+    def empty(self) -> list[Operation]:
+        """Take everything that is left."""
+        rest = [operation for operation in self._operations if operation is not None]
+        self._operations.clear()
+        return rest

@@ -1,0 +1,447 @@
+"""The log writer: one thread that commits whatever is waiting, as one group.
+
+Senders hand operations over and go on. The thread takes all operations that came
+while it was busy, plans them (`group`), and writes the log with one gathering write. Under
+synchronous flush it makes the group durable with one fdatasync, so many senders share the price of one.
+
+The order within a commit is the promise: log and ConsumeQueue units, then disk
+(synchronous flush), then `confirm`: the queues' ends and the state move for readers, and the senders get
+their answers. Whoever has an answer can read what it speaks of. Readers see nothing of a group
+before that, so if the disk is full while the group is written, the group is cut off again and
+only its senders get an error.
+
+A written group waits in line until the confirmed end (`ends`) has passed it. The thread does not
+wait with it: it plans the next group from its own tail. `confirm` may be called on any thread.
+
+While held frames are due (`machine`), each group also copies some of them to their queues
+(`held_copies`), and an idle writer goes on with nothing else: the copies share the log with the
+sends that come, and neither waits for more than one group.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rocketq.clock import Clock
+from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
+from rocketq.model import FlushMode, SendStatus
+from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, GroupPlan, Operation, Receipt
+from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail
+from rocketq_broker.store.commit.held_copies import read_copies
+from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
+from rocketq_broker.store.commit.sync_delay import Gathering
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.disk.files import FULL_ERRORS
+from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queue import Tail, Units, units
+from rocketq_broker.store.log.consume_queues import QueueKey, Queues
+from rocketq_broker.store.machines.machine import CopyName
+from rocketq_broker.store.state.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A group that lies in the log below `end` and waits to be confirmed, since `at_ms` (monotonic)."""
+
+    plan: GroupPlan
+    end: int
+    at_ms: int
+
+
+class LogWriter:
+    """Takes operations from any thread and commits them in groups on its own."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: Queues,
+        ends: LogEnds,
+        tail: LogTail,
+        rule: ConfirmRule,
+        clock: Clock,
+        on_arrival: Callable[[Collection[tuple[str, int]]], None],
+        on_change: Callable[[], None],
+        on_fault: Callable[[StoreError], None],
+        on_commit: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._ends = ends
+        self._tail = tail
+        self._rule = rule
+        self._clock = clock
+        self._on_arrival = on_arrival
+        self._on_change = on_change
+        self._on_fault = on_fault
+        self._on_commit = on_commit
+        self._inbox = Inbox(config)
+        #: Guards the receipts of plans, which a flush timeout may take, and the failure.
+        self._lock = threading.Lock()
+        self._failure: StoreError | None = None
+        #: Written groups in the order of the log, and the lock under which they are confirmed.
+        self._unconfirmed: deque[_Written] = deque()
+        self._confirming = threading.Lock()
+        self._gathering = Gathering()
+        #: Operations that wait until the held frames of a name have been copied.
+        self._awaiting: dict[CopyName, list[ChangeState]] = {}
+        #: Why copying pauses until `resume_copying`, if it does.
+        self.copying_trouble: RocketqError | None = None
+        self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
+        self.groups = 0
+
+    # --- any thread -------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, operation: Operation, wake: bool = True) -> None:
+        """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now.
+
+        A caller that has more to submit wakes the writer once, after the last, by `wake`.
+        """
+        self._inbox.submit(operation, wake)
+
+    def wake(self) -> None:
+        """Have the writer look at what was submitted."""
+        self._inbox.wake()
+
+    def refuse_appends(self, who: str, error: RocketqError | None) -> None:
+        """Refuse appends with this error until the same `who` takes it back with None."""
+        self._inbox.refuse_appends(who, error)
+
+    def resume_copying(self) -> None:
+        """Go on copying held frames, if a full disk or damage made it pause; called from time to time."""
+        if self.copying_trouble is not None:
+            self.copying_trouble = None
+            self.wake()
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._inbox.queued_bytes
+
+    def confirm(self) -> None:
+        """Move the confirmed end as far as the rule says; show and answer the groups below it."""
+        with self._confirming:
+            confirmed = self._rule(self._ends)
+            while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
+                written = self._unconfirmed.popleft()
+                before = self._ends.state.topics.data_version
+                try:
+                    self._show(written)
+                except OSError as error:
+                    failure = LogFailed("be rid of a deleted topic's files", str(error))
+                    self._unconfirmed.appendleft(written)
+                    self.fail(failure)
+                    return
+                self.groups += 1
+                _make_all(self._answers(written.plan))
+                self._announce(written.plan, written.plan.state.topics.data_version != before)
+                self._on_commit(written.end)
+
+    def stop(self) -> None:
+        """Commit what has been taken, then end the thread; later operations are refused."""
+        self._inbox.close("it is shutting down")
+        self._thread.join()
+
+    def fail(self, error: StoreError) -> None:
+        """Stop acknowledging for good: refuse what waits and what comes; tell the owner once."""
+        with self._lock:
+            first = self._failure is None
+            self._failure = error
+        self._inbox.close(f"its log failed ({error.message})", anew=True)
+        if first:
+            self._on_fault(error)
+
+    # --- the writer thread --------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            # A defect of ours or of a caller's `done`: nobody may wait for ever on a thread that is gone.
+            self.fail(LogFailed("be served", repr(error)))
+            raise
+        finally:
+            self._refuse_rest()
+
+    def _serve(self) -> None:
+        running = True
+        while running:
+            group: list[Operation] = []
+            running = self._take(group)
+            if self._failure is not None:
+                self._refuse(group, BrokerUnavailable(self._config.broker, self._inbox.closed_why))
+                continue
+            if not (group or (running and self._has_to_copy)):
+                continue
+            self._commit(self._in_time(group))
+
+    def _take(self, group: list[Operation]) -> bool:
+        """Wait for one operation and take all that came with it; return False at the end.
+
+        Nothing is waited for while a held frame is due.
+        """
+        while not self._inbox:
+            if self._has_to_copy:
+                return True
+            self._inbox.wait()
+        self._gather()
+        return self._inbox.take(group)
+
+    def _gather(self) -> None:
+        """Let others join a group that is worth waiting for."""
+        began = time.perf_counter()
+        while not (self._has_to_copy or self._inbox.closed_why):
+            wait_s = self._gathering.wait_s(len(self._inbox), time.perf_counter() - began)
+            if wait_s <= 0 or not self._inbox.wait(wait_s):
+                return
+
+    @property
+    def _has_to_copy(self) -> bool:
+        if self._failure is not None or self.copying_trouble is not None:
+            return False
+        return self._tail.state.is_due(self._clock.now_us() // 1000)
+
+    def _in_time(self, group: list[Operation]) -> list[Operation]:
+        """Refuse appends that waited too long: their senders have given up or soon will."""
+        oldest = self._clock.monotonic_ms() - self._config.queue_wait_ms_max
+        late = [each for each in group if isinstance(each, AppendBatches) and each.submitted_ms < oldest]
+        if not late:
+            return group
+        why = f"a send waited more than {self._config.queue_wait_ms_max} ms for the log"
+        self._refuse(late, SystemBusy(why, RETRY_AFTER_MS))
+        return [each for each in group if each not in late]
+
+    def _refuse_rest(self) -> None:
+        rest = self._inbox.empty()
+        error = BrokerUnavailable(self._config.broker, self._inbox.closed_why)
+        self._refuse(rest, error)
+        self._refuse_unconfirmed(error)
+        self._refuse_awaiting(error)
+
+    def _refuse_awaiting(self, error: RocketqError) -> None:
+        """Tell everybody who waits for held frames to be copied that it is not now; it will be in time."""
+        with self._confirming:
+            awaiting, self._awaiting = self._awaiting, {}
+        for operations in awaiting.values():
+            self._refuse(operations, error)
+
+    def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
+        for operation in group:
+            operation.done(error)
+
+    def _commit(self, group: list[Operation]) -> None:
+        plan = self._plan(group)
+        before = self._log.end
+        try:
+            self._log.append(plan.extents)
+            self._write_units(plan)
+        except OSError as error:
+            self._write_failed(plan, before, error)
+            return
+        except LogFailed as failure:
+            self._fail_plan(plan, failure)
+            return
+        has_bytes = bool(plan.extents)
+        self._move_tail(plan)
+        if has_bytes and self._config.flush is FlushMode.SYNC and not self._sync(len(group)):
+            return
+        self.confirm()
+
+    def _move_tail(self, plan: GroupPlan) -> None:
+        """Let the next group be planned behind this one, which now waits to be confirmed."""
+        plan.extents.clear()
+        self._tail.state, self._tail.stored_at_us = plan.state, plan.stored_at_us
+        with self._confirming:
+            self._unconfirmed.append(_Written(plan, self._log.end, self._clock.monotonic_ms()))
+        with self._ends.lock:
+            self._ends.written = self._log.end
+
+    def _sync(self, operations: int) -> bool:
+        """Make the log durable up to its end; return False after a failure, when the writer has stopped."""
+        end = self._log.end
+        began = time.perf_counter()
+        try:
+            self._log.sync()
+        except LogFailed as failure:
+            self.fail(failure)
+            self._refuse_unconfirmed(BrokerUnavailable(self._config.broker, failure.message))
+            return False
+        sync_s = time.perf_counter() - began
+        self._gathering = Gathering.after(sync_s, operations, len(self._inbox))
+        with self._ends.lock:
+            self._ends.durable = max(self._ends.durable, end)
+        return True
+
+    def _answers(self, plan: GroupPlan) -> list[tuple[Callable[[Any], None], Any]]:
+        """Return what a confirmed group's callers are told, and those whose held frames are all copied."""
+        copied = self._no_longer_awaiting(plan)
+        return [
+            *((operation.done, _answer(operation, plan.state)) for operation in copied),
+            *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
+            *plan.answers,
+        ]
+
+    def _no_longer_awaiting(self, plan: GroupPlan) -> list[ChangeState]:
+        """Take the operations whose held frames are in their queues, or were given up; the others wait on."""
+        for operation in plan.awaiting:
+            assert operation.awaits is not None
+            self._awaiting.setdefault(operation.awaits, []).append(operation)
+        finished = [name for name in self._awaiting if not plan.state.is_copying(name)]
+        return [operation for name in finished for operation in self._awaiting.pop(name)]
+
+    def _unanswered(self, plan: GroupPlan) -> list[Receipt]:
+        """Take the appends that no flush timeout has answered yet."""
+        with self._lock:
+            receipts, plan.receipts = plan.receipts, []
+        return receipts
+
+    def answer_slow_flush(self) -> None:
+        """Answer FLUSH_DISK_TIMEOUT to senders whose group waits for more than `flush_timeout_ms`.
+
+        Called from time to time by another thread, since the writer's own is in the sync.
+        """
+        oldest_ms = self._clock.monotonic_ms() - self._config.flush_timeout_ms
+        late: list[Receipt] = []
+        for written in tuple(self._unconfirmed):
+            if written.at_ms <= oldest_ms:
+                late += self._unanswered(written.plan)
+        for receipt in late:
+            receipt.answer(SendStatus.FLUSH_DISK_TIMEOUT)
+
+    def _fail_plan(self, plan: GroupPlan, failure: LogFailed) -> None:
+        """Stop for good because of a plan that was not written."""
+        self.fail(failure)
+        error = BrokerUnavailable(self._config.broker, failure.message)
+        self._refuse_plan(plan, error)
+        self._refuse_unconfirmed(error)
+
+    def _refuse_unconfirmed(self, error: RocketqError) -> None:
+        """Answer every written group that was never confirmed; whether it is stored is not known."""
+        with self._confirming:
+            groups, self._unconfirmed = self._unconfirmed, deque()
+        for written in groups:
+            self._refuse_plan(written.plan, error)
+
+    def _refuse_plan(self, plan: GroupPlan, error: RocketqError) -> None:
+        """Answer everything in the plan with `error`, but for what it had refused by itself."""
+        for receipt in self._unanswered(plan):
+            receipt.operation.done(error)
+        for done, value in plan.answers:
+            done(value if isinstance(value, RocketqError) else error)
+        self._refuse(plan.awaiting, error)
+
+    def _plan(self, group: list[Operation]) -> GroupPlan:
+        tail = self._tail
+        plan = GroupPlan(
+            broker=self._config.broker,
+            state=tail.state,
+            queues=self._queues,
+            cursor=self._log.cursor(self._config.segment_bytes),
+            # Store times never decrease along the log, even if the clock is set back.
+            stored_at_us=max(self._clock.now_us(), tail.stored_at_us),
+            durable_end=self._ends.durable,
+            epoch=tail.epoch,
+            merge_bytes=self._config.merge_bytes,
+        )
+        for operation in group:
+            plan.add(operation)
+        plan.place_waiting()
+        if self.copying_trouble is None:
+            self._plan_copies(plan)
+        return plan
+
+    def _plan_copies(self, plan: GroupPlan) -> None:
+        at_ms = plan.stored_at_us // 1000
+        try:
+            copies = read_copies(self._log, plan.state, at_ms, self._config.publish_bytes_max)
+        except CorruptFrame as damage:
+            # What is due is not given up: it stays the next to be copied, and people are told.
+            self._pause_copying(damage)
+        else:
+            plan.place_copies(copies)
+
+    def _pause_copying(self, why: RocketqError) -> None:
+        self.copying_trouble = why
+        self._refuse_awaiting(why)
+
+    def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
+        """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
+        try:
+            self._log.truncate(before)
+        except OSError as second:
+            self._fail_plan(plan, LogFailed("be cut back after a failed write", str(second)))
+            return
+        if error.errno in FULL_ERRORS:
+            full = StoreFull(self._config.broker, 100)
+            self._refuse_plan(plan, full)
+            if self._has_to_copy:
+                self._pause_copying(full)
+            return
+        self._fail_plan(plan, LogFailed("be written", str(error)))
+
+    def _write_units(self, plan: GroupPlan) -> None:
+        """Write a group's ConsumeQueue units, behind the ends that readers see; move the queues' tails."""
+        by_queue: dict[QueueKey, list[Units]] = {}
+        tails: dict[QueueKey, Tail] = {}
+        for frame in plan.frames:
+            by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
+        # The set of files to sync, to which this adds, is the snapshot's as well.
+        with self._ends.lock:
+            for key, runs in by_queue.items():
+                made = runs[0] if len(runs) == 1 else np.concatenate(runs)
+                tails[key] = self._queues.make(key).write(made)
+            for key, tail in tails.items():
+                self._queues.make(key).written = tail
+        plan.tails = tails
+
+    def _show(self, written: _Written) -> None:
+        """Let readers see a group: its messages, and the state behind it."""
+        ends, plan = self._ends, written.plan
+        with ends.lock:
+            for key, tail in plan.tails.items():
+                self._queues.make(key).advance(tail)
+            ends.state = plan.state
+            ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
+            ends.confirmed = written.end
+            for number in plan.deleted:
+                self._queues.drop_topic(number)
+
+    def _announce(self, plan: GroupPlan, changed: bool) -> None:
+        if plan.frames:
+            self._on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
+        if changed:
+            self._on_change()
+
+
+def _answer(operation: ChangeState, state: State) -> Any:
+    try:
+        return operation.answer(state)
+    except RocketqError as error:
+        return error
+
+
+def _make_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
+    """Make every call, even if one of them raises; then raise what the first one raised."""
+    failure: BaseException | None = None
+    for call, argument in calls:
+        try:
+            call(argument)
+        except BaseException as error:  # noqa: BLE001  raised below
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,153 @@
+"""What a scan looks at: the messages of each frame that can match, by the ConsumeQueue's units alone.
+
+Units are read in runs. A frame may reach over several; its messages are one piece all
+the same, so it is read, opened and taken from once.
+
+Pieces are handed out in *groups*, whose frames are then read together: of small
+frames, which lie side by side, many cost one read. A group is bounded in bytes and by
+what the answer has room for, so little is read in vain; what an answer keeps of one of
+its frames keeps them all in memory, so a scan holds at most what it reads. What goes
+wrong behind a piece is raised after it: a scan that ends before the damage never
+meets it.
+
+No thread reads the next frames meanwhile. It was measured, with frames of a MiB on two
+idle processors: the scan then reads out of the other one's cache and both want the
+interpreter's lock, so a fifth more processor time made it 6 % quicker, and slower where
+the other processor has work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queue import ConsumeQueue, Units
+from rocketq_broker.store.log.frame_lookup import Place, check_extent
+
+#: The frames of a group have no more than this, unless it is one frame.
+GROUP_BYTES_MAX: Final = 1 << 20
+RUN_UNITS: Final = 1 << 15
+
+
+class Piece(NamedTuple):
+    """The messages of one frame that can match, and a guess at the bytes they add to an answer."""
+
+    place: Place
+    offsets: npt.NDArray[np.int64]
+    likely_bytes: int
+
+    def followed_by(self, other: Piece) -> Piece:
+        """Join it with one of the same frame."""
+        return Piece(
+            self.place,
+            np.concatenate([self.offsets, other.offsets]),
+            max(self.likely_bytes, other.likely_bytes),
+        )
+
+
+class Room(NamedTuple):
+    """What a scan can still take: messages, bytes of its answer, bytes of frames."""
+
+    messages: int
+    answer_bytes: int
+    frame_bytes: int
+
+
+def pieces(
+    log: CommitLog, queue: ConsumeQueue, offset: int, stop: int, hashes: npt.NDArray[np.uint64] | None
+) -> Iterator[Piece]:
+    """Yield the pieces of [offset, stop) whose tag hash is one of `hashes`, of all messages if that is None.
+
+    Raises CorruptQueue where a unit names no place of a frame.
+    """
+    for piece in _joined(_by_runs(queue, offset, stop, hashes)):
+        check_extent(log, queue, piece.place)
+        yield piece
+
+
+def _joined(parts: Iterator[Piece]) -> Iterator[Piece]:
+    """Join neighbours of the same frame."""
+    held: Piece | None = None
+    try:
+        for part in parts:
+            if held is None:
+                held = part
+            elif part.place.log_offset == held.place.log_offset:
+                held = held.followed_by(part)
+            else:
+                yield held
+                held = part
+    except Exception:
+        # It lies behind this one.
+        if held is not None:
+            yield held
+        raise
+    if held is not None:
+        yield held
+
+
+def _by_runs(
+    queue: ConsumeQueue, offset: int, stop: int, hashes: npt.NDArray[np.uint64] | None
+) -> Iterator[Piece]:
+    at = offset
+    while at < stop:
+        units = queue.read(at, min(RUN_UNITS, stop - at))
+        yield from _pieces_of(units, at, hashes)
+        at += len(units)
+
+
+def _pieces_of(units: Units, at: int, hashes: npt.NDArray[np.uint64] | None) -> Iterator[Piece]:
+    """Part those messages of a run that can match by their frames; the first unit is that of offset `at`."""
+    tags = units["tag_hash"]
+    if hashes is None:
+        rows = np.flatnonzero(units["size"])
+    elif hashes.size == 1:
+        rows = (tags == hashes[0]).nonzero()[0]
+    else:
+        rows = np.isin(tags, hashes).nonzero()[0]
+    sizes = units["size"][rows]
+    if not sizes.all():
+        # What salvage found nothing of has size 0.
+        rows, sizes = rows[sizes > 0], sizes[sizes > 0]
+    places = units["log_offset"][rows]
+    offsets = rows + at
+    share = rows.size / len(units)
+    first = 0
+    for last in [*((places[1:] != places[:-1]).nonzero()[0] + 1).tolist(), rows.size] if rows.size else ():
+        its, size = offsets[first:last], int(sizes[first])
+        yield Piece(Place(int(places[first]), size, int(its[0])), its, int(size * share))
+        first = last
+
+
+def groups(found: Iterator[Piece], room: Callable[[], Room]) -> Iterator[list[Piece]]:
+    """Yield pieces in groups; `room` is asked before each what there is room for then."""
+    group: list[Piece] = []
+    size = messages = answer_bytes = 0
+    left = room()
+    try:
+        for piece in found:
+            if group and (
+                size + piece.place.size > GROUP_BYTES_MAX
+                or size >= left.frame_bytes
+                or messages >= left.messages
+                or answer_bytes >= left.answer_bytes
+            ):
+                yield group
+                group = []
+                size = messages = answer_bytes = 0
+                left = room()
+            group.append(piece)
+            size += piece.place.size
+            messages += piece.offsets.size
+            answer_bytes += piece.likely_bytes
+    except Exception:
+        # It lies behind these.
+        if group:
+            yield group
+        raise
+    if group:
+        yield group

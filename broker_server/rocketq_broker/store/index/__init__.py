@@ -1,0 +1,1 @@
+"""The key index: messages by key, in sorted files behind the log."""

@@ -1,0 +1,1 @@
+"""The CommitLog, the ConsumeQueues over it, and looking frames up by queue offset or time."""

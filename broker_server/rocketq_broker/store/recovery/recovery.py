@@ -1,0 +1,186 @@
+"""Bringing a store back: what its files say, whatever moment they were left in.
+
+1. The log must have no holes between its segments.
+2. The snapshot, if it is sound, lies within the log and its ConsumeQueue files
+   are there, is where replay begins; else the first segment's state frame is,
+   and the ConsumeQueues are written anew.
+3. Queues are cut to what that starting point vouches for, then the log behind it
+   is replayed: units are written, changes and staged frames folded.
+4. The first damaged frame ends the replay. If any evidence says that it was once
+   on disk (it is not in the last segment, the snapshot lies beyond it, or a later
+   frame's durable end does), good data has rotted: CorruptLog, and nothing is
+   changed. Otherwise it is the torn tail of a write that was never
+   acknowledged as flushed, and the log is cut there.
+5. An append may take several frames, all but the last marked unfinished. If the sound
+   frames end with one that is marked so, the crash came in the middle of that append: all its
+   frames are cut off. It was never acknowledged, because an answer follows the whole group.
+6. After an unclean stop, what no snapshot vouches for is written again, and the
+   log is synced before anything of it is served.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import Frame
+from rocketq_broker.store.disk.files import Files
+from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.log.sound_frames import witness_against
+from rocketq_broker.store.recovery.queue_repair import QueueRepair
+from rocketq_broker.store.recovery.replay import Replay
+from rocketq_broker.store.state import snapshot as snapshots
+from rocketq_broker.store.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found and did; sizes in bytes, positions are log offsets."""
+
+    clean: bool
+    log_begin: int
+    log_end: int
+    replayed_from: int
+    frames_replayed: int
+    messages_replayed: int
+    torn_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One recovery under way; `run` does it all."""
+
+    files: Files
+    log: CommitLog
+    queues: Queues
+    replay: Replay = field(init=False)
+    notes: list[str] = field(default_factory=list)
+    #: Sound frames at the end of the log whose append has no end there.
+    _unfinished: int = 0
+    #: The log offset below which a snapshot says that all was on disk, whatever became of the queues.
+    _vouched: int = 0
+
+    def __post_init__(self) -> None:
+        self.replay = Replay(self.queues, lambda at: self.log.path(self.log.segment_of(at)))
+
+    def run(self, clean: bool) -> RecoveryReport:
+        """Recover; raise CorruptLog or MissingSegment and change nothing if data is damaged."""
+        self.log.check_no_hole()
+        snapshot = self._sound_snapshot()
+        if snapshot is None:
+            snapshots.distrust_queues(self.files)
+        begin = self._start_from(snapshot)
+        end = self._replay(begin)
+        torn = self.log.end - end
+        if torn:
+            note = f"cut a torn tail of {torn} bytes at log offset {end}"
+            if self._unfinished:
+                note += f"; it held {self._unfinished} sound frame(s) of an append that was not finished"
+            self.notes.append(note)
+            self.log.truncate(end)
+        self.replay.write_units()
+        repair = QueueRepair(self.log, self.queues, lambda: self.replay.state, threading.Lock())
+        for queue in self.queues.all():
+            # Retention may have removed segments after the snapshot that knew of them.
+            queue.raise_min(repair.read(partial(queue.first_at, self.log.begin)))
+        if not clean:
+            self.log.write_again(begin)
+        self.log.sync()
+        replay = self.replay
+        return RecoveryReport(
+            clean,
+            self.log.begin,
+            self.log.end,
+            begin,
+            replay.frames,
+            replay.messages,
+            torn,
+            tuple(self.notes),
+        )
+
+    # --- where replay begins --------------------------------------------------------
+
+    def _sound_snapshot(self) -> Snapshot | None:
+        try:
+            snapshot = snapshots.read(self.files)
+        except CorruptSnapshot as error:
+            self.notes.append(f"{error.message} Everything was rebuilt from the log.")
+            return None
+        if snapshot is None:
+            return None
+        if snapshot.position > self.log.end:
+            raise CorruptLog(
+                self.log.path(self.log.starts[-1]) if self.log.starts else "commitlog",
+                self.log.end,
+                f"it ends at {self.log.end}",
+                f"the snapshot vouches for everything below {snapshot.position}",
+            )
+        self._vouched = snapshot.position
+        if (
+            snapshot.position < self.log.begin
+            or snapshot.tails is None
+            or not snapshots.vouches_for_queues(self.files)
+            or not self.queues.hold_files_for(snapshot.picture.ranges)
+        ):
+            self.notes.append(
+                "ConsumeQueue files or their checksums were missing or short; they were rebuilt from the log."
+            )
+            return None
+        return snapshot
+
+    def _start_from(self, snapshot: Snapshot | None) -> int:
+        if snapshot is not None:
+            self.replay.start_from(snapshot.picture, snapshot.tails)
+            return snapshot.position
+        self.replay.start_from(None)
+        return self.log.begin
+
+    # --- replay ---------------------------------------------------------------------
+
+    def _replay(self, begin: int) -> int:
+        """Fold all sound frames from `begin` on, each append whole; return where they end."""
+        at = end = begin
+        append: list[Frame] = []
+        try:
+            for frame in self.log.frames(begin):
+                append.append(frame)
+                at += frame.header.size
+                if not frame.header.unfinished:
+                    for each in append:
+                        self.replay.fold(each)
+                    append.clear()
+                    end = at
+        except CorruptFrame as damage:
+            self._refuse_rot(at, damage)
+        self._unfinished = len(append)
+        return end
+
+    # --- torn tail or rot -----------------------------------------------------------
+
+    def _refuse_rot(self, at: int, damage: CorruptFrame) -> None:
+        """Raise CorruptLog if there is evidence that the frame at `at` was once on disk."""
+        start = self.log.segment_of(at)
+        why = str(damage.facts["why"])
+        if start != self.log.starts[-1]:
+            raise CorruptLog(
+                self.log.path(start),
+                at,
+                why,
+                "a later segment exists, and one is synced before the next begins",
+            )
+        if at < self._vouched:
+            evidence = f"the snapshot vouches for everything below {self._vouched}"
+            raise CorruptLog(self.log.path(start), at, why, evidence)
+        witness = witness_against(self.log, at)
+        if witness is not None:
+            raise CorruptLog(
+                self.log.path(start),
+                at,
+                why,
+                f"the frame at {witness.log_offset} says that all below {witness.durable_end} was on disk",
+            )

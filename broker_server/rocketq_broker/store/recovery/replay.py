@@ -1,0 +1,195 @@
+"""Replay: folding frames of the log into the state, and writing the ConsumeQueue units of their messages.
+
+It is given frames in the order of the log. Recovery is a replay that ends at the end of the log; a replica
+is one that goes on with each frame that its master sends. What it reads is what the log writer wrote: a
+frame that does not fit the state before it was not torn, so it is damage (CorruptLog), unless salvage has
+left a *lost* frame before it, which may have taken anything with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rocketq.protocol.frame import Frame, FrameHeader, FrameKind
+from rocketq.protocol.frame_slices import open_batch
+from rocketq.protocol.hashing import hash_column
+from rocketq_broker.store.errors import CorruptLog
+from rocketq_broker.store.log.consume_queue import Units, units
+from rocketq_broker.store.log.consume_queues import QueueKey, Queues, TailChecksums, keyed
+from rocketq_broker.store.machines.machine import CopyName, HeldFrame
+from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
+
+#: Units are written in runs of about this many.
+_PENDING_UNITS: Final = 262_144
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state and the queues as of the last folded frame; `path_of` names a log offset's segment."""
+
+    queues: Queues
+    path_of: Callable[[int], str]
+    state: State = field(default_factory=State)
+    stored_at_us: int = 0
+    #: The epoch of the newest frame; it never falls along the log.
+    epoch: int = 0
+    frames: int = 0
+    messages: int = 0
+    #: The queue offsets [first, end) that a lost frame took.
+    lost: list[tuple[QueueKey, int, int]] = field(default_factory=list)
+    #: Of what was to be copied for certain, how many held frames a lost frame took.
+    lost_copies: dict[CopyName, int] = field(default_factory=dict)
+    _pending: dict[QueueKey, list[Units]] = field(default_factory=dict)
+    _pending_units: int = 0
+    #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
+    _lost_at: int | None = None
+    #: A log that is replayed from its begin takes its state from the first state frame.
+    _needs_picture: bool = False
+
+    def start_from(self, picture: Picture | None, tails: TailChecksums | None = None) -> None:
+        """Begin with a picture and its queues' tail checksums, or at the begin of the log.
+
+        The first frame of a log has a picture of its own.
+        """
+        if picture is None:
+            self._needs_picture = True
+            self.queues.reset({}, {})
+            return
+        self.state = picture.state()
+        self.stored_at_us = picture.stored_at_us
+        self.epoch = picture.epoch
+        self.queues.reset(picture.ranges, tails or {})
+
+    def fold(self, frame: Frame) -> None:
+        """Fold the next frame; raise CorruptLog if it does not fit."""
+        header = frame.header
+        self.frames += 1
+        self.stored_at_us = max(self.stored_at_us, header.stored_at_us)
+        if header.epoch < self.epoch and header.kind != FrameKind.LOST:
+            raise self._nonsense(
+                header.log_offset, f"its epoch {header.epoch} is below {self.epoch}, that of an earlier frame"
+            )
+        self.epoch = max(self.epoch, header.epoch)
+        try:
+            if header.kind == FrameKind.MESSAGES:
+                self._fold_messages(frame)
+            elif header.kind in HELD_KINDS:
+                self._fold_held(frame, FrameKind(header.kind))
+            elif header.kind == FrameKind.CHANGE:
+                self._fold_change(decode_change(frame.body.to_pybytes()), header.log_offset)
+            elif header.kind == FrameKind.STATE:
+                self._fold_picture(decode_picture(frame.body.to_pybytes()))
+            elif header.kind == FrameKind.LOST:
+                self._lost_at = header.log_offset
+        except msgspec.DecodeError as error:
+            raise self._nonsense(header.log_offset, f"its body cannot be read: {error}") from error
+
+    def write_units(self) -> None:
+        """Write the units that are still in memory."""
+        for key, runs in self._pending.items():
+            queue = self.queues.make(key)
+            queue.written = queue.write(np.concatenate(runs))
+            queue.advance(queue.written)
+        self._pending.clear()
+        self._pending_units = 0
+
+    def _nonsense(self, log_offset: int, why: str) -> CorruptLog:
+        """Return the error for a sound frame that does not fit: no torn write can have made it."""
+        return CorruptLog(
+            self.path_of(log_offset), log_offset, why, "its checksum holds, so it was written like this"
+        )
+
+    def _fold_held(self, frame: Frame, kind: FrameKind) -> None:
+        header = frame.header
+        entry, number = self.state.topics.get(frame.topic), header.queue_offset
+        if entry is None or not self.state.holds(kind, number):
+            if self._lost_at is not None:
+                return
+            raise self._nonsense(header.log_offset, f"its topic or its stage {number} does not exist there")
+        held = HeldFrame(header.log_offset, header.size, header.count, header.queue, entry.number)
+        self.state = self.state.held(kind, number, held, header.stored_at_us // 1000)
+
+    def _fold_copy(self, key: QueueKey, header: FrameHeader) -> None:
+        """Move the machine on whose held frame this copies; after a loss, behind lost copies as well."""
+        at_ms = header.stored_at_us // 1000
+        for place, frame in enumerate(self.state.due(at_ms)):
+            if (frame.topic_number, frame.queue, frame.messages) == (*key, header.count):
+                for _ in range(place + 1):
+                    self.state = self.state.copied(at_ms)
+                return
+            if self._lost_at is None:
+                break
+        if self._lost_at is None:
+            raise self._nonsense(header.log_offset, "it is no copy of the frame that was to be copied next")
+
+    def _fold_change(self, change: Change, log_offset: int) -> None:
+        is_known, lost = self.state.knows(change), self.state.lost(change)
+        if not (is_known and lost is None) and self._lost_at is None:
+            why = (
+                f"{lost[1]} frames that it names are not held there"
+                if is_known and lost is not None
+                else f"what {change} speaks of does not exist there"
+            )
+            raise self._nonsense(log_offset, why)
+        if lost is not None:
+            self.lost_copies[lost[0]] = lost[1]
+        if not is_known:
+            # What brought it was lost; the next state frame has it.
+            return
+        before, self.state = self.state, self.state.apply(change)
+        for number in before.dropped(self.state):
+            self.write_units()
+            self.queues.drop_topic(number)
+
+    def _fold_picture(self, picture: Picture) -> None:
+        if self._needs_picture:
+            self._needs_picture = False
+            self.state = picture.state()
+            # Nothing of what lies before this frame is left, so every queue begins at its end.
+            for key, each in keyed(picture.ranges):
+                if each.end:
+                    self.queues.make(key).reset(each.end, each.end)
+        elif self._lost_at is not None:
+            self.state = picture.state()
+            for key, each in keyed(picture.ranges):
+                self._fill_lost(key, each.end)
+
+    def _fold_messages(self, frame: Frame) -> None:
+        header = frame.header
+        entry = self.state.topics.get(frame.topic)
+        if entry is None:
+            if self._lost_at is not None:
+                return
+            raise self._nonsense(header.log_offset, f"its topic {frame.topic!r} does not exist there")
+        key = (entry.number, header.queue)
+        if self._lost_at is not None:
+            self._fill_lost(key, header.queue_offset)
+        if header.published:
+            self._fold_copy(key, header)
+        queue = self.queues.make(key)
+        if header.queue_offset != queue.end:
+            raise self._nonsense(
+                header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
+            )
+        hashes = hash_column(open_batch(frame, header.log_offset).column("tag"))
+        self._pending.setdefault(key, []).append(units(header.log_offset, header.size, hashes))
+        self._pending_units += header.count
+        queue.end += header.count
+        self.messages += header.count
+        if self._pending_units >= _PENDING_UNITS:
+            self.write_units()
+
+    def _fill_lost(self, key: QueueKey, end: int) -> None:
+        """Give the offsets up to `end` that a lost frame took units that say so: of size 0."""
+        queue = self.queues.make(key)
+        if self._lost_at is None or queue.end >= end:
+            return
+        self.lost.append((key, queue.end, end))
+        nothing = np.zeros(end - queue.end, dtype=np.uint64)
+        self._pending.setdefault(key, []).append(units(self._lost_at, 0, nothing))
+        queue.end = end

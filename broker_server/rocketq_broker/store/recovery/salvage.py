@@ -1,0 +1,195 @@
+"""Salvage: making a damaged log usable again, by an operator's explicit wish, and saying what it cost.
+
+Every stretch of the log that holds no sound frame is overwritten with *lost*
+frames, sound frames that say "something was here". Nothing moves, so every
+message that survived keeps its offset; the offsets of those that did not stay
+empty and a pull passes over them. What is overwritten is first copied to
+`salvage/<log offset>`. A segment that is missing altogether is replaced by one of
+lost frames; the next segment's state frame brings topics and progress back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from rocketq.errors import CorruptFrame
+from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, FrameKind, encode, peek
+from rocketq_broker.store.disk.files import Files
+from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.index.index_file import DIRECTORY as INDEX_DIRECTORY
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.log.sound_frames import sound_frames_behind, sound_header
+from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
+
+DIRECTORY: Final = "salvage"
+_COPY_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch [at, end) of the log without a sound frame; `claims` is what its header says, if readable."""
+
+    segment: int
+    at: int
+    end: int
+    why: str
+    claims: str
+    #: Store time of the last sound frame before it; lost frames must not seem older than that.
+    stored_at_us: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.end - self.at
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Messages [first, end) of one queue that are gone."""
+
+    topic: str
+    queue: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostStaged:
+    """Staged frames that are gone, of a batch that is decided or still may be."""
+
+    sink: str
+    batch: int
+    run: str
+    is_decided: bool
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageReport:
+    """What was damaged and what it cost; `recovery` is None if nothing was changed."""
+
+    gaps: tuple[Gap, ...]
+    lost: tuple[LostRange, ...]
+    recovery: RecoveryReport | None
+    staged: tuple[LostStaged, ...] = ()
+
+
+def survey(log: CommitLog) -> list[Gap]:
+    """Find every gap of the log, changing nothing."""
+    gaps: list[Gap] = []
+    at = log.begin
+    stored_at_us = 0
+    for start in log.starts:
+        if start > at:
+            gaps.append(Gap(at, at, start, "the segment's file is missing", "", stored_at_us))
+        at, stop = start, start + log.size_of(start)
+        while at < stop:
+            header = sound_header(log, at)
+            if header is not None:
+                at += header.size
+                stored_at_us = max(stored_at_us, header.stored_at_us)
+                continue
+            end = min(next((each.log_offset for each in sound_frames_behind(log, at)), stop), stop)
+            why, claims = _diagnosis(log, at)
+            gaps.append(Gap(start, at, end, why, claims, stored_at_us))
+            at = end
+    return gaps
+
+
+def _diagnosis(log: CommitLog, at: int) -> tuple[str, str]:
+    try:
+        header = peek(log.read(at, HEADER_BYTES))
+    except CorruptFrame as error:
+        return str(error.facts["why"]), ""
+    return "the checksum does not hold", _claims(header)
+
+
+def _claims(header: FrameHeader) -> str:
+    if header.kind == FrameKind.STAGED:
+        return f"{header.count} staged messages for queue {header.queue}, stage {header.queue_offset}"
+    if header.kind != FrameKind.MESSAGES:
+        return f"a frame of kind {header.kind}"
+    return f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
+
+
+def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
+    """Overwrite every gap with lost frames and rebuild everything else from the log.
+
+    The caller holds the directory's lock. Raises OSError if the disk fails meanwhile; salvage can
+    then be run again.
+    """
+    handles = Handles(files, open_max)
+    log = CommitLog(files, handles)
+    gaps = survey(log)
+    if not gaps:
+        return SalvageReport((), (), None)
+    files.make_directory(DIRECTORY)
+    for gap in gaps:
+        _keep_copy(files, log, gap)
+        _overwrite(files, log, gap)
+    handles.close()
+    log = CommitLog(files, handles)
+    queues = Queues(files, handles, broker_units)
+    # The snapshot would vouch for what is no longer there.
+    files.remove("state/snapshot")
+    # The key index is built anew, so that it knows where the lost frames are.
+    for name in files.list(INDEX_DIRECTORY):
+        files.remove(f"{INDEX_DIRECTORY}/{name}")
+    recovery = Recovery(files, log, queues)
+    report = recovery.run(clean=False)
+    names = {entry.number: name for name, entry in recovery.replay.state.topics.items()}
+    lost = tuple(
+        LostRange(names[number], queue, first, end)
+        for (number, queue), first, end in recovery.replay.lost
+        if number in names
+    )
+    handles.close()
+    return SalvageReport(tuple(gaps), lost, report, tuple(_lost_staged(recovery, gaps)))
+
+
+def _lost_staged(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
+    """Yield what of each stage and publication lies in a gap.
+
+    Frames of an undecided stage that nothing but themselves told of are not here; a commit that
+    names them finds them missing, and is refused.
+    """
+    for name, count in recovery.replay.lost_copies.items():
+        yield LostStaged(*name, True, count)
+    for each in recovery.replay.state.holdings():
+        lost = [one for one in each.frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
+        if lost:
+            yield LostStaged(*each.name, each.is_decided, len(lost))
+
+
+def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:
+    if gap.segment not in log.starts:
+        return
+    copy = files.open(f"{DIRECTORY}/{gap.at:020d}", create=True)
+    for at in range(gap.at, gap.end, _COPY_BYTES):
+        copy.write([log.read(at, min(_COPY_BYTES, gap.end - at))], at - gap.at)
+    copy.sync()
+    files.sync_directory(DIRECTORY)
+
+
+def _overwrite(files: Files, log: CommitLog, gap: Gap) -> None:
+    """Fill a gap; one too small for a frame can only be a torn tail, and is cut off."""
+    file = files.open(CommitLog.path(gap.segment), create=True)
+    size = gap.size & ~7
+    at = gap.at
+    while size >= HEADER_BYTES:
+        # What is left over must be large enough for a frame of its own.
+        piece = size if size <= FRAME_BYTES_MAX else FRAME_BYTES_MAX // 2
+        parts = encode(
+            kind=FrameKind.LOST, topic=b"", body=pa.py_buffer(bytes(piece - HEADER_BYTES)),
+            log_offset=at, stored_at_us=gap.stored_at_us, durable_end=at,
+        )  # fmt: skip
+        file.write(parts, at - gap.segment)
+        at, size = at + piece, size - piece
+    if at < gap.end:
+        file.truncate(at - gap.segment)
+    file.sync()
+    files.sync_directory("commitlog")

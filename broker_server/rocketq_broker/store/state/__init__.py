@@ -1,0 +1,1 @@
+"""All state machines together: the state, its snapshot, and the decisions about topics and groups."""

@@ -1,0 +1,1 @@
+"""Upkeep: write-back, snapshots, and retention."""

@@ -1,0 +1,284 @@
+"""What the store does on the side: write back, take snapshots, let old data go.
+
+Each task is a method that a test can call; the threads only call them in time.
+A task that fails with an OSError stops the log (`LogWriter.fail`): a disk that
+refuses one of these can no longer be trusted with the next write either. Only a
+full disk is no fault: snapshots and index files wait until there is space.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import pairwise
+from posixpath import dirname
+from typing import Final
+
+from rocketq.clock import Clock
+from rocketq.errors import CorruptFrame, StoreFull
+from rocketq.model import FlushMode, TimeBoundary
+from rocketq_broker.store.commit.ends import LogEnds
+from rocketq_broker.store.commit.log_writer import LogWriter
+from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.disk.files import FULL_ERRORS, Files
+from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
+from rocketq_broker.store.index.key_index import KeyIndex
+from rocketq_broker.store.log import frame_lookup as reader
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.machines.topic_table import TopicEntry
+from rocketq_broker.store.recovery.queue_repair import QueueRepair
+from rocketq_broker.store.state import snapshot as snapshots
+from rocketq_broker.store.state.state import Picture
+from rocketq_broker.store.upkeep import retention
+from rocketq_broker.store.upkeep.clock_watch import ClockWatch
+from rocketq_broker.store.upkeep.retention import SegmentFacts, Verdict
+
+
+@contextmanager
+def _full_disk_is_no_fault() -> Iterator[None]:
+    """Let what is written aside and can wait fail for want of space; its task comes round again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_ERRORS:
+            raise
+
+
+#: The indexer does not wait for its interval with more log than this before it.
+_INDEX_LOG_BYTES: Final = 8 << 20
+
+
+class Housekeeping:
+    """The tasks and their threads."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: Files,
+        handles: Handles,
+        log: CommitLog,
+        queues: Queues,
+        ends: LogEnds,
+        writer: LogWriter,
+        index: KeyIndex,
+        repair: QueueRepair,
+        clock: Clock,
+        watch: ClockWatch,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._handles = handles
+        self._log = log
+        self._queues = queues
+        self._ends = ends
+        self._writer = writer
+        self._index = index
+        self._repair = repair
+        self._clock = clock
+        self._watch = watch
+        self.snapshot_position = 0
+        self._snapshot_lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._snapshot_due = threading.Event()
+        self._index_due = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._dues: list[threading.Event] = []
+        #: The tasks that found damaged data when they last ran, and what they found.
+        self.troubles: dict[str, StoreError | CorruptFrame] = {}
+
+    def start(self) -> None:
+        if self._config.flush is FlushMode.ASYNC:
+            self._keep("rocketq-flush", self._config.flush_interval_ms, threading.Event(), self.flush)
+        else:
+            half_ms = max(1, self._config.flush_timeout_ms // 2)
+            self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_flush)
+        self._keep(
+            "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
+        )
+        self._keep("rocketq-retention", self._config.retention_interval_ms, threading.Event(), self.retain)
+        self._keep("rocketq-index", self._config.index_interval_ms, self._index_due, self.index)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for due in self._dues:
+            due.set()
+        for thread in self._threads:
+            thread.join()
+
+    def committed(self, position: int) -> None:
+        """Ask for what a commit makes due before its interval: indexing much log, and a snapshot.
+
+        A thread that is woken for every small commit competes with the writer for nothing.
+        """
+        if position - self._index.position >= _INDEX_LOG_BYTES:
+            self._index_due.set()
+        if position - self.snapshot_position >= self._config.snapshot_log_bytes:
+            self._snapshot_due.set()
+
+    def _keep(self, name: str, interval_ms: int, due: threading.Event, work: Callable[[], object]) -> None:
+        """Do `work` on a thread of its own at each interval, and at once when `due` is set."""
+
+        def run() -> None:
+            while True:
+                due.wait(interval_ms / 1000)
+                # In this order: what is set after the look at `_stopping` is seen by the next wait.
+                due.clear()
+                if self._stopping.is_set():
+                    return
+                try:
+                    work()
+                    self.troubles.pop(name, None)
+                except SegmentGone:
+                    # Retention overtook the task; it goes on behind the new begin next time.
+                    continue
+                except (CorruptFrame, CorruptQueue) as damage:
+                    # What is sound is still served; what is not is told to whoever asks for it.
+                    self.troubles[name] = damage
+                except LogFailed as failure:
+                    self._writer.fail(failure)
+                    return
+                except OSError as error:
+                    self._writer.fail(LogFailed(f"be kept ({name})", str(error)))
+                    return
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        self._dues.append(due)
+        thread.start()
+
+    # --- write back -------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Put the log on disk up to what is written now (RocketMQ: FlushRealTimeService)."""
+        position = self._ends.written
+        if position <= self._ends.durable:
+            return
+        self._log.sync()
+        with self._ends.lock:
+            self._ends.durable = max(self._ends.durable, position)
+        self._writer.confirm()
+
+    # --- snapshots --------------------------------------------------------------------
+
+    def take_snapshot(self, even_if_current: bool = False) -> None:
+        """Write a snapshot if the log has grown since the last one."""
+        with self._snapshot_lock:
+            ends = self._ends
+            with ends.lock:
+                position = ends.confirmed
+                if position == self.snapshot_position and not even_if_current:
+                    return
+                ranges = self._queues.ranges(ends.state.topics)
+                picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
+                tails = self._queues.tails()
+                dirty = sorted(self._queues.dirty)
+                self._queues.dirty.clear()
+            try:
+                self.flush()
+                self._sync_queue_files(dirty)
+            except BaseException:
+                with ends.lock:
+                    self._queues.dirty.update(dirty)
+                raise
+            # On a full disk the one before stays, and recovery would replay more.
+            with _full_disk_is_no_fault():
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
+                self.snapshot_position = position
+
+    def _sync_queue_files(self, paths: list[str]) -> None:
+        directories = set()
+        for path in paths:
+            try:
+                self._handles.get(path).sync()
+            except FileNotFoundError:
+                # Its topic was deleted, or retention took the file; nothing is left to vouch for.
+                continue
+            except OSError as error:
+                raise LogFailed(f"have {path} synced", str(error)) from error
+            directories.add(dirname(path))
+        parents = {dirname(each) for each in directories}
+        for directory in sorted(directories | parents | {dirname(each) for each in parents}):
+            with suppress(FileNotFoundError):
+                self._files.sync_directory(directory)
+
+    # --- the key index ------------------------------------------------------------------
+
+    def index(self) -> None:
+        """Index what is on disk and not indexed yet."""
+        with _full_disk_is_no_fault():
+            while self._index.catch_up() and not self._stopping.is_set():
+                continue
+
+    def put_index_in_file(self) -> None:
+        """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
+        with _full_disk_is_no_fault():
+            self._index.catch_up()
+            self._index.write_file()
+
+    # --- retention --------------------------------------------------------------------
+
+    def retain(self) -> Verdict:
+        """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
+        now_us = self._watch.check()
+        disk = self._files.usage()
+        floor = self._ends.state.floor
+        verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
+        refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
+        self._writer.refuse_appends("retention", refusal)
+        # There may be space again for what a full disk kept from being published.
+        self._writer.resume_copying()
+        if verdict.remove:
+            self._remove_segments(verdict.remove)
+        for entry in self._ends.state.topics.values():
+            if entry.config.retention_ms is not None or entry.config.retention_bytes is not None:
+                self._retain_topic(entry, now_us)
+        return verdict
+
+    def _segments(self) -> list[SegmentFacts]:
+        starts = self._log.starts
+        facts: list[SegmentFacts] = []
+        for start, following in pairwise(starts):
+            if following >= self._ends.confirmed:
+                # The writer has opened it and may not have written to it yet.
+                return facts
+            # Store times never decrease, so the next segment's first frame is no older than any here.
+            facts.append(SegmentFacts(start, following - start, self._log.header(following).stored_at_us))
+        if starts:
+            facts.append(SegmentFacts(starts[-1], self._log.end - starts[-1], self._clock.now_us()))
+        return facts
+
+    def _remove_segments(self, count: int) -> None:
+        """Move the queues' first offsets up, make that durable, and only then remove files."""
+        begin = self._log.starts[count]
+        for queue in self._queues.all():
+            # Of a queue that is deleted at this moment there is nothing to retain.
+            with suppress(FileNotFoundError):
+                queue.raise_min(self._repair.read(partial(queue.first_at, begin)))
+        self.take_snapshot(even_if_current=True)
+        self._log.remove_oldest(count)
+        self._index.forget_below(begin)
+
+    def _retain_topic(self, entry: TopicEntry, now_us: int | None) -> None:
+        config = entry.config
+        for queue_id in range(entry.queues):
+            queue = self._queues.get((entry.number, queue_id))
+            if queue is None:
+                continue
+            low = queue.min
+            try:
+                if config.retention_ms is not None and now_us is not None:
+                    oldest_us = now_us - config.retention_ms * 1000
+                    look = partial(
+                        reader.offset_at, self._log, queue, low, queue.end, oldest_us, TimeBoundary.LOWER
+                    )
+                    low = self._repair.read(look)
+                if config.retention_bytes is not None:
+                    low = max(low, self._repair.read(partial(queue.first_within, config.retention_bytes)))
+            except (SegmentGone, FileNotFoundError):
+                # The queue's first offset has just moved up, or its topic went; the next round sees it.
+                continue
+            queue.raise_min(low)

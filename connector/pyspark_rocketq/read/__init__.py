@@ -1,0 +1,1 @@
+"""Reading ranges of MessageQueues into Arrow batches, for batches and streams alike."""

@@ -1,0 +1,79 @@
+"""From ranges of queues to Spark partitions: pure.
+
+Without options a partition is one queue's range. The limits cut a range into pieces of nearly
+equal size that follow one another without gap or overlap; `minPartitions` cuts the largest
+pieces further until there are enough, or every piece is one message.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_rocketq.options.options import Splitting
+from rocketq.model import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """Messages [begin, end) of one incarnation of one queue.
+
+    `address` is where the planner last saw the broker; a reader that finds nobody there asks
+    for the route.
+    """
+
+    queue: MessageQueue
+    begin: int
+    end: int
+    incarnation: str = ""
+    address: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+def split(
+    ranges: Sequence[QueueRange],
+    splitting: Splitting,
+    bytes_per_message: Callable[[MessageQueue], float],
+) -> list[QueueRange]:
+    """Cut the ranges as asked; empty ones are left out, the order of the rest is kept.
+
+    `bytes_per_message` is asked only under a limit in bytes.
+    """
+    ranges = [one for one in ranges if one.size > 0]
+    pieces = [_pieces_for_limits(one, splitting, bytes_per_message) for one in ranges]
+    if splitting.min_partitions is not None:
+        _add_pieces(ranges, pieces, splitting.min_partitions)
+    return [part for one, count in zip(ranges, pieces, strict=True) for part in _cut(one, count)]
+
+
+def _pieces_for_limits(
+    one: QueueRange, splitting: Splitting, bytes_per_message: Callable[[MessageQueue], float]
+) -> int:
+    pieces = 1
+    if splitting.max_records is not None:
+        pieces = -(-one.size // splitting.max_records)
+    if splitting.max_bytes is not None:
+        records = max(1, int(splitting.max_bytes / max(1.0, bytes_per_message(one.queue))))
+        pieces = max(pieces, -(-one.size // records))
+    return pieces
+
+
+def _add_pieces(ranges: Sequence[QueueRange], pieces: list[int], wanted: int) -> None:
+    """Raise piece counts, one at a time where the pieces are largest, until `wanted` are reached."""
+    missing = wanted - sum(pieces)
+    largest = [(-one.size / pieces[i], i) for i, one in enumerate(ranges)]
+    heapq.heapify(largest)
+    while missing > 0 and largest and -largest[0][0] > 1:
+        _, i = largest[0]
+        pieces[i] += 1
+        missing -= 1
+        heapq.heapreplace(largest, (-ranges[i].size / pieces[i], i))
+
+
+def _cut(one: QueueRange, pieces: int) -> list[QueueRange]:
+    bounds = [one.begin + one.size * i // pieces for i in range(pieces + 1)]
+    return [replace(one, begin=bounds[i], end=bounds[i + 1]) for i in range(pieces)]

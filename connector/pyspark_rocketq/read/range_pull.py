@@ -1,0 +1,145 @@
+"""The messages of one range of one queue, pulled piece by piece.
+
+A range is [begin, end) of one incarnation. Every offset of it is accounted for: it comes, it was
+left out by the filter that was asked for, or it is a loss, which `failOnDataLoss` makes an error, or a
+gap that is logged. What the broker does not have any more is found out here, whether retention
+removed it before the first pull or a salvaged log lacks it in the middle.
+
+A broker that does not answer is waited for (`brokerWaitMs`), also at another address: it is looked for
+anew. One that no NameServer knows is away; only what a broker itself denies is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from pyspark_rocketq.connections import Connection
+from pyspark_rocketq.errors import DataLost
+from pyspark_rocketq.options.options import SourceOptions
+from pyspark_rocketq.read.partitions import QueueRange
+from rocketq.consuming.damage_diagnosis import diagnosed
+from rocketq.errors import (
+    BrokerUnreachable,
+    CorruptFrame,
+    OffsetOutOfRange,
+    QueueNotFound,
+    RocketqError,
+    TopicNotFound,
+)
+from rocketq.net.broker_api import BrokerApi, Pulled
+from rocketq.net.retry import persist
+from rocketq.protocol.frame_slices import FrameSlice, iter_frames
+
+log = logging.getLogger("pyspark_rocketq")
+
+#: How often a frame is asked for that comes damaged: the wire may have done it once.
+CORRUPT_MAX = 2
+
+
+class RangePulls:
+    """The pulls of one range, one after the other."""
+
+    def __init__(
+        self, connection: Connection, options: SourceOptions, range: QueueRange, pull_bytes: int
+    ) -> None:
+        self._connection, self._options, self._range = connection, options, range
+        self._pull_bytes = pull_bytes
+        self._broker = connection.broker(range.queue.broker, range.address) if range.address else None
+
+    def slices(self) -> Iterator[FrameSlice]:
+        """Yield what the range holds, frame by frame and in order; raise DataLost, CorruptFrame."""
+        position, end = self._range.begin, self._range.end
+        corrupt = 0
+        while position < end:
+            pulled = self._pull(position)
+            if isinstance(pulled, DataLost):
+                self._lost(pulled)
+                return
+            if pulled.offset > position:
+                self._missing(position, pulled.offset, "retention removed")
+                position = pulled.offset
+            try:
+                for piece in iter_frames(pulled.body, position, end):
+                    if self._options.filter.wants_all and piece.offset > position:
+                        self._missing(position, piece.offset, "the broker's log was damaged and lacks")
+                    yield piece
+                    position, corrupt = piece.next_offset, 0
+            except CorruptFrame as error:
+                corrupt += 1
+                if corrupt == CORRUPT_MAX:
+                    raise self._diagnosed(position, error) from error
+                log.warning("Pulling %s from %d once more: %s", self._range.queue, position, error.message)
+                continue
+            if self._options.filter.wants_all and position < min(end, pulled.next_offset):
+                self._missing(position, pulled.next_offset, "the broker's log was damaged and lacks")
+            position = max(position, pulled.next_offset)
+
+    def _pull(self, position: int) -> Pulled | DataLost:
+        """Pull from `position`, or from the first offset there is, or say why nothing can come."""
+        queue = self._range.queue
+        try:
+            pulled = persist(
+                lambda: self._pull_once(position),
+                f"Pull of {queue} from {position}",
+                self._options.broker_wait_ms,
+            )
+        except OffsetOutOfRange as error:
+            if error.min_offset > position:
+                return (
+                    self._pull(error.min_offset)
+                    if error.min_offset < self._range.end
+                    else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
+                )
+            return DataLost(str(queue), f"the broker has offsets up to {error.max_offset - 1} only")
+        except TopicNotFound as error:
+            return DataLost(str(queue), f"the topic was deleted ({error.message})")
+        except QueueNotFound as error:
+            return DataLost(str(queue), f"the queue is no longer read ({error.message})")
+        if self._range.incarnation and pulled.incarnation != self._range.incarnation:
+            return DataLost(str(queue), "the topic was deleted and created again")
+        if pulled.next_offset <= pulled.offset:
+            return DataLost(str(queue), f"the broker has offsets up to {pulled.max_offset - 1} only")
+        return pulled
+
+    def _pull_once(self, position: int) -> Pulled:
+        queue = self._range.queue
+        if self._broker is None:
+            self._broker = self._connection.locate(queue.topic, queue.broker)
+        try:
+            return self._broker.pull(
+                queue.topic,
+                queue.queue,
+                position,
+                max_bytes=self._pull_bytes,
+                end=self._range.end,
+                tag=self._options.filter.tags,
+                sql=self._options.filter.sql,
+                group=self._options.group,
+            )
+        except BrokerUnreachable:
+            # It may have come back elsewhere: the next try asks for its address.
+            self._connection.routes.invalidate(queue.topic)
+            self._broker = self._moved(self._broker)
+            raise
+
+    def _diagnosed(self, position: int, error: CorruptFrame) -> CorruptFrame:
+        return error if self._broker is None else diagnosed(self._broker, self._range.queue, position, error)
+
+    def _moved(self, known: BrokerApi) -> BrokerApi:
+        queue = self._range.queue
+        try:
+            return self._connection.locate(queue.topic, queue.broker)
+        except RocketqError:
+            # Nobody knows a better address; what is raised is the broker's own failure.
+            return known
+
+    def _missing(self, first: int, last: int, why: str) -> None:
+        """Account for offsets [first, last) that did not come and never will."""
+        until = min(last, self._range.end) - 1
+        self._lost(DataLost(str(self._range.queue), f"{why} offsets {first} to {until}"))
+
+    def _lost(self, loss: DataLost) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        log.warning("Going on after a loss (failOnDataLoss=false): %s", loss.message)

@@ -1,0 +1,1 @@
+"""A SparkSession on this machine: Java, Python and settings that work (`local_session`)."""

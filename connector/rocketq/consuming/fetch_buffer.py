@@ -1,0 +1,213 @@
+"""What a consumer has fetched ahead, and where it stands: values and decisions, no threads, no I/O.
+
+For each queue there are two offsets. `fetch` is the next to ask the broker for;
+`position` the next to hand out, which is what is committed. Between them lie the
+buffered parts. A seek moves both, drops the parts and raises the queue's
+generation, so that an answer to a pull from before the seek is recognised and
+thrown away.
+
+The buffer is bounded in bytes over all queues: a pull reserves its bytes before
+it is made. With nothing buffered or reserved one pull is always admitted,
+so that a message larger than the bound still passes.
+
+Not thread-safe: `rocketq.consuming.pull_consumer` holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rocketq.consuming.records import Part
+from rocketq.errors import RocketqError
+from rocketq.model import MessageQueue
+
+
+@dataclass(slots=True)
+class QueueState:
+    """One queue of the consumer."""
+
+    queue: MessageQueue
+    position: int
+    fetch: int
+    #: The max offset last heard of; there is something to fetch while `fetch` is below it.
+    known_max: int
+    incarnation: str
+    #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
+    probe: bool = False
+    generation: int = 0
+    parts: deque[Part] = field(default_factory=deque)
+    #: Raised by poll once the parts before it are handed out; a seek clears it.
+    error: RocketqError | None = None
+    sought: bool = False
+    paused_until_ms: int = 0
+    corrupt_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A pull to make: of what, from where, and for which generation of the queue."""
+
+    queue: MessageQueue
+    offset: int
+    generation: int
+
+
+class Prefetch:
+    """All queues of one consumer."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._reserved = 0
+        self._states: dict[MessageQueue, QueueState] = {}
+        self._order: deque[MessageQueue] = deque()
+        self._fetch_turn: dict[str, int] = {}
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self._states
+
+    def state(self, queue: MessageQueue) -> QueueState | None:
+        return self._states.get(queue)
+
+    def states(self) -> Iterable[QueueState]:
+        return self._states.values()
+
+    def add(self, queue: MessageQueue, offset: int, known_max: int, incarnation: str) -> None:
+        """Begin with a queue at `offset`."""
+        self._states[queue] = QueueState(queue, offset, offset, known_max, incarnation)
+        self._order.append(queue)
+
+    # --- fetching ----------------------------------------------------------------
+
+    def next_fetch(self, broker: str, pull_bytes: int, now_ms: int) -> Fetch | None:
+        """Return the next pull from a broker, its bytes reserved; None if there is nothing or no room."""
+        taken = self._bytes + self._reserved
+        if taken and taken + pull_bytes > self._bytes_max:
+            return None
+        ready = [s for s in self._states.values() if s.queue.broker == broker and _has_work(s, now_ms)]
+        if not ready:
+            return None
+        turn = self._fetch_turn.get(broker, 0)
+        self._fetch_turn[broker] = turn + 1
+        state = ready[turn % len(ready)]
+        self._reserved += pull_bytes
+        return Fetch(state.queue, state.fetch, state.generation)
+
+    def release(self, pull_bytes: int) -> None:
+        """Give back what `next_fetch` reserved."""
+        self._reserved -= pull_bytes
+
+    def store(self, fetch: Fetch, parts: Sequence[Part], next_offset: int, known_max: int) -> bool:
+        """Take in what a pull gave; return False if a seek has made it stale."""
+        state = self._states[fetch.queue]
+        if state.generation != fetch.generation:
+            return False
+        state.parts.extend(parts)
+        self._bytes += sum(part.batch.nbytes for part in parts)
+        state.fetch, state.known_max = next_offset, known_max
+        state.corrupt_seen, state.probe = 0, False
+        if not state.parts:
+            state.position = next_offset
+        return True
+
+    def note_max(self, topic: str, broker: str, maxima: Sequence[int], incarnation: str) -> None:
+        """Note how far a topic's queues on one broker reach; the index is the queue id."""
+        for queue_id, offset in enumerate(maxima):
+            state = self._states.get(MessageQueue(topic, broker, queue_id))
+            if state is not None:
+                state.known_max = offset
+                state.probe |= state.fetch > offset or state.incarnation != incarnation
+
+    def is_caught_up(self, topic: str, broker: str) -> bool:
+        """Whether nothing known is left to fetch, so that it is time to wait for news."""
+        return all(
+            state.error is not None or not (state.probe or state.fetch < state.known_max)
+            for queue, state in self._states.items()
+            if queue.topic == topic and queue.broker == broker
+        )
+
+    def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
+        """Go on elsewhere after an offset turned out to be gone; return False if a seek came first."""
+        state = self._states[fetch.queue]
+        if state.generation != fetch.generation:
+            return False
+        state.fetch, state.known_max, state.incarnation = offset, known_max, incarnation
+        state.probe = False
+        if not state.parts:
+            state.position = offset
+        return True
+
+    def fail(self, fetch: Fetch, error: RocketqError) -> None:
+        """Stop fetching a queue; poll will raise the error."""
+        state = self._states[fetch.queue]
+        if state.generation == fetch.generation:
+            state.error = error
+
+    def fail_topic(self, topic: str, broker: str, error: RocketqError) -> None:
+        """Stop fetching all queues of a topic on one broker."""
+        for queue, state in self._states.items():
+            if queue.topic == topic and queue.broker == broker:
+                state.error = state.error or error
+
+    # --- handing out -------------------------------------------------------------
+
+    def error(self) -> RocketqError | None:
+        """Return the error of a queue whose parts are all handed out."""
+        return next((s.error for s in self._states.values() if s.error and not s.parts), None)
+
+    def has_parts(self) -> bool:
+        return any(state.parts for state in self._states.values())
+
+    def take(self, messages_max: int) -> list[Part]:
+        """Hand out at most `messages_max` messages, a fair share of each queue that has some first."""
+        ready = [queue for queue in self._order if self._states[queue].parts]
+        if not ready:
+            return []
+        taken: list[Part] = []
+        left = messages_max
+        share = max(1, messages_max // len(ready))
+        for queue in ready:
+            left -= self._take_from(self._states[queue], min(share, left), taken)
+        for queue in ready:
+            left -= self._take_from(self._states[queue], left, taken)
+        self._order.rotate(-1)
+        return taken
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Hand out next what is at `offset`, forgetting what was fetched ahead."""
+        state = self._states[queue]
+        self._bytes -= sum(part.batch.nbytes for part in state.parts)
+        state.parts.clear()
+        state.position = state.fetch = offset
+        state.probe = True
+        state.generation += 1
+        state.error, state.sought, state.paused_until_ms = None, True, 0
+
+    def pause(self, queues: Collection[MessageQueue], until_ms: int) -> None:
+        """Leave queues alone for a while: their broker or they themselves cannot be read now."""
+        for queue in queues:
+            self._states[queue].paused_until_ms = until_ms
+
+    def _take_from(self, state: QueueState, rows: int, taken: list[Part]) -> int:
+        count = 0
+        while state.parts and count < rows:
+            part = state.parts.popleft()
+            self._bytes -= part.batch.nbytes
+            if part.rows > rows - count:
+                part, rest = part.split(rows - count)
+                state.parts.appendleft(rest)
+                self._bytes += rest.batch.nbytes
+            taken.append(part)
+            count += part.rows
+            state.position = part.next_offset
+        if not state.parts:
+            # A reset may have moved the fetch; the position follows once all before it is out.
+            state.position = state.fetch
+        return count
+
+
+def _has_work(state: QueueState, now_ms: int) -> bool:
+    wanted = state.probe or state.fetch < state.known_max
+    return wanted and state.error is None and now_ms >= state.paused_until_ms

@@ -1,0 +1,211 @@
+"""Reading messages: a pull consumer over all queues of some topics.
+
+`poll` and `poll_arrow` hand out what threads have fetched ahead (`rocketq.consuming.fetch_threads`), queue by
+queue in order, each queue getting its share; they return as soon as there is anything, and
+nothing at all after `timeout_ms`. `commit` stores the positions of what poll has
+*returned*, never of what is only fetched; nothing is committed by itself, so a message is read
+again, not lost, when its consumer dies before the commit.
+
+    with client.consumer(["orders"], group="billing") as consumer:
+        for message in consumer.poll(timeout_ms=2_000):
+            ...
+        consumer.commit()
+
+This consumer reads *all* queues; sharing them among the members of a group is not its business.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rocketq.clock import Clock, SystemClock
+from rocketq.config import ConsumerConfig
+from rocketq.consuming.fetch_threads import Fetching
+from rocketq.consuming.records import Part, as_arrow, as_messages
+from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration, InvalidName
+from rocketq.model import MessageQueue, StoredMessage, is_legal_name
+from rocketq.net.broker_api import master_of
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.rules.reserved_names import check_user_group
+
+
+class Consumer:
+    """Reads topics from all their queues. Thread-safe; made by `Client.consumer`.
+
+    It owns its transport, whose closing cuts the calls that brokers hold for it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        topics: Sequence[str],
+        *,
+        group: str | None = None,
+        config: ConsumerConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config or ConsumerConfig()
+        self.topics = _checked_topics(topics)
+        self.group = _checked_group(group, self.config)
+        self._transport, self._routes = transport, routes
+        self._closed = False
+        self._closing = threading.Lock()
+        self._fetching = Fetching(
+            transport, routes, self.topics, self.group, self.config, clock or SystemClock()
+        )
+        try:
+            self._fetching.start()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- reading -----------------------------------------------------------------
+
+    def poll(self, max_messages: int = 500, timeout_ms: int = 1_000) -> list[StoredMessage]:
+        """Return the next messages, as soon as there are any; an empty list after `timeout_ms`.
+
+        Raises CorruptFrame, OffsetOutOfRange (with offset_reset="error"), TopicNotFound or NoPermission
+        for a queue that cannot go on, until it is sought elsewhere; Closed.
+        """
+        return as_messages(self._taken(max_messages, timeout_ms))
+
+    def poll_arrow(self, max_messages: int = 50_000, timeout_ms: int = 1_000) -> pa.RecordBatch:
+        """Return the next messages as one batch of CONSUMED_SCHEMA; raises as `poll`."""
+        return as_arrow(self._taken(max_messages, timeout_ms))
+
+    # --- positions ---------------------------------------------------------------
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """Return for each queue the offset that poll hands out next."""
+        with self._fetching.changed:
+            return {state.queue: state.position for state in self._fetching.prefetch.states()}
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return how many messages of each queue are not handed out yet, as far as is known."""
+        with self._fetching.changed:
+            states = self._fetching.prefetch.states()
+            return {state.queue: max(0, state.known_max - state.position) for state in states}
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on in a queue at `offset`; what was fetched ahead of it is dropped."""
+        self._check_open()
+        if offset < 0:
+            raise InvalidConfiguration("offset", offset, "offsets begin at 0")
+        with self._fetching.changed:
+            if queue not in self._fetching.prefetch:
+                raise InvalidConfiguration(
+                    "queue", str(queue), "this consumer does not read it", hint="See positions()."
+                )
+            self._fetching.prefetch.seek(queue, offset)
+            self._fetching.changed.notify_all()
+
+    def commit(self) -> None:
+        """Store the group's progress: for each queue, the position behind what poll has returned.
+
+        Raises BrokerUnreachable for the first broker that did not take it; the others have.
+        """
+        self._check_open()
+        if self.group is None:
+            raise InvalidConfiguration(
+                "group", None, "there is no group to commit for", hint="Make the consumer with group=..."
+            )
+        by_master: dict[tuple[str, str, bool], list[GroupOffset]] = {}
+        sought: dict[MessageQueue, int] = {}
+        with self._fetching.changed:
+            for state in self._fetching.prefetch.states():
+                queue = state.queue
+                progress = GroupOffset(queue.topic, queue.queue, state.position)
+                by_master.setdefault((queue.broker, queue.topic, state.sought), []).append(progress)
+                if state.sought:
+                    sought[queue] = state.generation
+        failed: Exception | None = None
+        for (broker, topic, reset), offsets in by_master.items():
+            try:
+                master = master_of(self._routes.route(topic), broker, self._transport)
+                master.commit_offsets(self.group, CommitOffsetsRequest(tuple(offsets), reset))
+            except BrokerUnreachable as error:
+                self._routes.invalidate(topic)
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        with self._fetching.changed:
+            for queue, generation in sought.items():
+                current = self._fetching.prefetch.state(queue)
+                if current is not None and current.generation == generation:
+                    current.sought = False
+
+    # --- life --------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop fetching at once. Commits nothing. Closing twice is no error."""
+        with self._closing:
+            self._closed = True
+            self._transport.close()
+            self._fetching.stop()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside ------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("The consumer")
+
+    def _error(self) -> Exception | None:
+        return self._fetching.defect or self._fetching.prefetch.error()
+
+    def _taken(self, max_messages: int, timeout_ms: int) -> list[Part]:
+        if max_messages < 1:
+            raise InvalidConfiguration("max_messages", max_messages, "it must be at least 1")
+        prefetch, changed = self._fetching.prefetch, self._fetching.changed
+        with changed:
+            changed.wait_for(
+                lambda: self._closed or prefetch.has_parts() or self._error() is not None,
+                max(0, timeout_ms) / 1000,
+            )
+            self._check_open()
+            error = self._error()
+            if error is not None:
+                raise error
+            parts = prefetch.take(max_messages)
+            if parts:
+                # There is room now, and perhaps a watcher's turn.
+                changed.notify_all()
+            return parts
+
+
+def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
+    listed = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not listed:
+        raise InvalidConfiguration("topics", list(topics), "it names no topic")
+    for topic in listed:
+        if not is_legal_name(topic):
+            raise InvalidName("topic", topic)
+    return listed
+
+
+def _checked_group(group: str | None, config: ConsumerConfig) -> str | None:
+    if group is not None:
+        check_user_group(group)
+    if group is None and config.start == "group":
+        raise InvalidConfiguration(
+            "start",
+            config.start,
+            "without a group there is no committed offset to start at",
+            hint="Give group=..., or start='earliest' or 'latest'.",
+        )
+    return group

@@ -1,0 +1,171 @@
+"""Every error of rocketq, as one tree.
+
+    RocketqError                           code                       HTTP
+    ├── ClientError                        (raised on this side: `client_errors`, `sink_errors`)
+    │   ├── NameServersUnreachable         NAMESERVERS_UNREACHABLE
+    │   ├── BrokerUnreachable              BROKER_UNREACHABLE
+    │   ├── RouteNotFound                  ROUTE_NOT_FOUND
+    │   ├── SendFailed                     SEND_FAILED
+    │   ├── InvalidConfiguration           INVALID_CONFIGURATION
+    │   ├── Closed                         CLOSED
+    │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
+    │   ├── CoordinatorUnknown             COORDINATOR_UNKNOWN
+    │   ├── CoordinatorConflict            COORDINATOR_CONFLICT
+    │   └── CommitUnanswered               COMMIT_UNANSWERED
+    ├── RemoteError                        (a server's answer: `remote_errors`)
+    │   ├── InvalidRequest                 INVALID_REQUEST            400
+    │   ├── InvalidName                    INVALID_NAME               400
+    │   ├── InvalidBatch                   INVALID_BATCH              400
+    │   │   └── InvalidMessage             INVALID_MESSAGE            400   `message_errors`
+    │   ├── InvalidFilter                  INVALID_FILTER             400
+    │   ├── NoPermission                   NO_PERMISSION              403
+    │   ├── ReservedName                   RESERVED_NAME              403   `message_errors`
+    │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `server_errors`
+    │   ├── NotFound                       NOT_FOUND                  404
+    │   ├── TopicNotFound                  TOPIC_NOT_FOUND            404
+    │   ├── QueueNotFound                  QUEUE_NOT_FOUND            404
+    │   ├── SinkNotFound                   SINK_NOT_FOUND             404   `sink_errors`
+    │   ├── MethodNotAllowed               METHOD_NOT_ALLOWED         405
+    │   ├── TooSlow                        TOO_SLOW                   408
+    │   ├── Conflict                       CONFLICT                   409
+    │   ├── UnreadMessages                 UNREAD_MESSAGES            409   `topic_errors`
+    │   ├── BrokerNameTaken                BROKER_NAME_TAKEN          409   `registration_errors`
+    │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
+    │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
+    │   ├── NotCoordinator                 NOT_COORDINATOR            409
+    │   ├── StageNotFound                  STAGE_NOT_FOUND            409
+    │   ├── BatchAlreadyDecided            BATCH_ALREADY_DECIDED      409
+    │   ├── BatchDiffers                   BATCH_DIFFERS              409
+    │   ├── BatchNotDecided                BATCH_NOT_DECIDED          409
+    │   ├── ParticipantUnknown             PARTICIPANT_UNKNOWN        409
+    │   ├── SinkBusy                       SINK_BUSY                  409
+    │   ├── TooLarge                       TOO_LARGE                  413
+    │   ├── UnsupportedMediaType           UNSUPPORTED_MEDIA_TYPE     415   `server_errors`
+    │   ├── OffsetOutOfRange               OFFSET_OUT_OF_RANGE        416
+    │   ├── MisdirectedRequest             MISDIRECTED_REQUEST        421   `server_errors`
+    │   ├── SystemBusy                     SYSTEM_BUSY                429
+    │   ├── InternalError                  INTERNAL_ERROR             500
+    │   ├── BrokerUnavailable              BROKER_UNAVAILABLE         503
+    │   ├── TooManyConnections             TOO_MANY_CONNECTIONS       503
+    │   ├── ServerStopping                 SERVER_STOPPING            503   `server_errors`
+    │   └── StoreFull                      STORE_FULL                 507
+    ├── CorruptFrame                       CORRUPT_FRAME              422   (bytes that break the format)
+    └── StoreError                         (of the broker's disk: `rocketq_broker.store.errors`)
+
+Over the wire an error is the JSON document `{"code", "message", "hint", "facts"}` with the HTTP
+status of its class; `documents` rebuilds the same class on the other side. The codes are words for
+RocketMQ's numeric response codes (`ResponseCode`, `SendStatus`), because HTTP carries words well.
+"""
+
+from __future__ import annotations
+
+from rocketq.errors.base import ClientError, JsonFacts, RemoteError, RocketqError, by_code
+from rocketq.errors.client_errors import (
+    BrokerUnreachable,
+    Closed,
+    InvalidConfiguration,
+    NameServersUnreachable,
+    RouteNotFound,
+    SendFailed,
+)
+from rocketq.errors.message_errors import InvalidMessage, ReservedName
+from rocketq.errors.registration_errors import BrokerNameTaken
+from rocketq.errors.remote_errors import (
+    BrokerUnavailable,
+    Conflict,
+    CorruptFrame,
+    InternalError,
+    InvalidBatch,
+    InvalidFilter,
+    InvalidName,
+    InvalidRequest,
+    MethodNotAllowed,
+    NoPermission,
+    NotFound,
+    OffsetOutOfRange,
+    QueueNotFound,
+    StoreFull,
+    SystemBusy,
+    TooLarge,
+    TooManyConnections,
+    TooSlow,
+    TopicNotFound,
+)
+from rocketq.errors.server_errors import (
+    ForeignOrigin,
+    MisdirectedRequest,
+    ServerStopping,
+    UnsupportedMediaType,
+)
+from rocketq.errors.sink_errors import (
+    BatchAlreadyDecided,
+    BatchDiffers,
+    BatchNotDecided,
+    CommitUnanswered,
+    CoordinatorConflict,
+    CoordinatorUnknown,
+    CoordinatorUnreachable,
+    NotCoordinator,
+    ParticipantUnknown,
+    SinkBusy,
+    SinkFenced,
+    SinkNotFound,
+    SinkQueryChanged,
+    StageNotFound,
+)
+from rocketq.errors.topic_errors import UnreadMessages
+
+__all__ = [
+    "BatchAlreadyDecided",
+    "BatchDiffers",
+    "BatchNotDecided",
+    "BrokerNameTaken",
+    "BrokerUnavailable",
+    "BrokerUnreachable",
+    "ClientError",
+    "Closed",
+    "CommitUnanswered",
+    "Conflict",
+    "CoordinatorConflict",
+    "CoordinatorUnknown",
+    "CoordinatorUnreachable",
+    "CorruptFrame",
+    "ForeignOrigin",
+    "InternalError",
+    "InvalidBatch",
+    "InvalidConfiguration",
+    "InvalidFilter",
+    "InvalidMessage",
+    "InvalidName",
+    "InvalidRequest",
+    "JsonFacts",
+    "MethodNotAllowed",
+    "MisdirectedRequest",
+    "NameServersUnreachable",
+    "NoPermission",
+    "NotCoordinator",
+    "NotFound",
+    "OffsetOutOfRange",
+    "ParticipantUnknown",
+    "QueueNotFound",
+    "RemoteError",
+    "ReservedName",
+    "RocketqError",
+    "RouteNotFound",
+    "SendFailed",
+    "ServerStopping",
+    "SinkBusy",
+    "SinkFenced",
+    "SinkNotFound",
+    "SinkQueryChanged",
+    "StageNotFound",
+    "StoreFull",
+    "SystemBusy",
+    "TooLarge",
+    "TooManyConnections",
+    "TooSlow",
+    "TopicNotFound",
+    "UnreadMessages",
+    "UnsupportedMediaType",
+    "by_code",
+]

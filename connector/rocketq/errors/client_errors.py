@@ -1,0 +1,118 @@
+"""Errors that are raised on the client's side, before or instead of a server's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rocketq.errors.base import ClientError
+
+
+class NameServersUnreachable(ClientError):
+    """No NameServer answered and no cached route could stand in."""
+
+    code = "NAMESERVERS_UNREACHABLE"
+    status = 503
+    retryable = True
+
+    def __init__(self, tried: Mapping[str, str]) -> None:
+        listed = "; ".join(f"{address}: {why}" for address, why in tried.items())
+        super().__init__(
+            f"No NameServer answered. Tried {listed or 'none: the list is empty'}.",
+            hint="Check the addresses and that one is running: rocketq up, or rocketq nameserver run.",
+            facts={"tried": dict(tried)},
+        )
+
+
+class BrokerUnreachable(ClientError):
+    """A broker did not answer; unless `sent` is False, whether it took the request is unknown."""
+
+    code = "BROKER_UNREACHABLE"
+    status = 503
+    retryable = True
+
+    sent: bool
+
+    def __init__(self, broker: str, address: str, why: str, sent: bool = True) -> None:
+        self.sent = sent
+        outcome = "the request may or may not have been carried out" if sent else "nothing was sent to it"
+        super().__init__(
+            f"Broker {broker} at {address} did not answer: {why}.",
+            hint=f"It may be restarting; {outcome}.",
+            facts={"broker": broker, "address": address, "why": why, "sent": sent},
+        )
+
+
+class RouteNotFound(ClientError):
+    """The NameServers know no broker that serves this topic."""
+
+    code = "ROUTE_NOT_FOUND"
+    status = 404
+
+    def __init__(self, topic: str, known: str = "") -> None:
+        near = f" Nearest known topic: {known!r}." if known else ""
+        super().__init__(
+            f"No broker serves topic {topic!r}.{near}",
+            hint=f"Create it first: rocketq topic create {topic}",
+            facts={"topic": topic, "known": known},
+        )
+
+
+class SendFailed(ClientError):
+    """Every attempt to send failed; `facts['attempts']` tells each.
+
+    `may_be_stored` is whether a broker may have carried out one of the requests.
+    """
+
+    code = "SEND_FAILED"
+    status = 503
+
+    def __init__(self, topic: str, attempts: list[str], elapsed_ms: int, may_be_stored: bool = True) -> None:
+        hint = "Nothing of this request was stored; it can be sent again."
+        if may_be_stored:
+            hint = "An attempt without an answer may have been stored; sending again can duplicate it."
+        super().__init__(
+            f"Sending to topic {topic!r} failed after {len(attempts)} attempt(s) in {elapsed_ms} ms: "
+            + "; ".join(_ends_of(attempts))
+            + ".",
+            hint=hint,
+            facts={
+                "topic": topic,
+                "attempts": attempts,
+                "elapsed_ms": elapsed_ms,
+                "may_be_stored": may_be_stored,
+            },
+        )
+
+
+def _ends_of(attempts: list[str]) -> list[str]:
+    """Return the first and the last attempts of a long story; `facts` has all."""
+    if len(attempts) <= 6:
+        return attempts
+    return [*attempts[:2], f"({len(attempts) - 5} more)", *attempts[-3:]]
+
+
+class InvalidConfiguration(ClientError):
+    """An option or argument is not usable; nothing was started."""
+
+    code = "INVALID_CONFIGURATION"
+    status = 400
+
+    def __init__(self, name: str, value: Any, why: str, hint: str = "") -> None:
+        super().__init__(
+            f"{name}={value!r}: {why}.",
+            hint=hint,
+            facts={"name": name, "value": str(value), "why": why},
+        )
+
+
+class Closed(ClientError):
+    """The object was closed and takes no further calls."""
+
+    code = "CLOSED"
+    status = 503
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is closed.", hint="Open a new one; a closed one is never reused.", facts={"what": what}
+        )

@@ -1,0 +1,1 @@
+"""uvicorn's HTTP protocol class, with deadlines, short calls and large bodies."""

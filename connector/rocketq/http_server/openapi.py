@@ -1,0 +1,167 @@
+"""`/docs` and `/openapi.json`: the control plane's contract, readable without the internet.
+
+The Swagger UI's script and style come from an installed package and are served from
+here, since a machine that runs a broker often reaches no CDN. The page refers to
+nothing outside of its server, and its Content-Security-Policy has the browser hold it to that.
+
+`/openapi.json` is OpenAPI 3.1, as FastAPI writes it. The installed Swagger UI reads 3.0, so the page
+gets a translation of its own, `/docs/openapi.json`. The one difference our documents show is how "or
+null" is said. A body that a route reads by itself is described from its protocol type:
+`@takes(RegisterRequest)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import swagger_ui_bundle
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from rocketq.errors import NotFound
+from rocketq.http_server.health import json_response
+from rocketq.http_server.permissions import Permission, Resource, declare
+
+_BODY: Final = "__rocketq_body__"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ASSETS: Final = {
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "swagger-ui.css": "text/css; charset=utf-8",
+    "favicon-32x32.png": "image/png",
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; font-src 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" type="image/png" href="/docs/favicon-32x32.png">
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+</head>
+<body>
+<div id="ui"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+"""
+_START: Final = """SwaggerUIBundle({
+  url: "/docs/openapi.json",
+  dom_id: "#ui",
+  deepLinking: true,
+  validatorUrl: null,
+  presets: [SwaggerUIBundle.presets.apis],
+  layout: "BaseLayout",
+});
+"""
+
+
+def takes(kind: type) -> Callable[[F], F]:
+    """Mark a handler with the type of the JSON body that it reads by itself."""
+
+    def mark(handler: F) -> F:
+        setattr(handler, _BODY, kind)
+        return handler
+
+    return mark
+
+
+def add_documentation(app: FastAPI) -> None:
+    """Add the pages to an app that was made with openapi_url=None."""
+    directory = Path(swagger_ui_bundle.swagger_ui_path)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+
+    @app.get("/docs", include_in_schema=False)
+    @declare(Permission.METRICS, Resource.CLUSTER)
+    async def documentation() -> Response:
+        return Response(_PAGE.format(title=app.title), media_type="text/html", headers=_HEADERS)
+
+    @app.get("/docs/{asset}", include_in_schema=False)
+    @declare(Permission.METRICS, Resource.CLUSTER)
+    async def documentation_asset(asset: str) -> Response:
+        if asset == "start.js":
+            return Response(_START, media_type="text/javascript", headers=_HEADERS)
+        if asset == "openapi.json":
+            return json_response(openapi_3_0(app.openapi()))
+        if asset not in _ASSETS:
+            raise NotFound("documentation asset", asset)
+        # Not a FileResponse: it answers a wrong Range in plain text.
+        data = await asyncio.to_thread((directory / asset).read_bytes)
+        return Response(data, media_type=_ASSETS[asset], headers=_HEADERS)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    @declare(Permission.METRICS, Resource.CLUSTER)
+    async def openapi_document() -> Response:
+        return json_response(app.openapi())
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Return the app's OpenAPI document; made once."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            openapi_version=app.openapi_version,
+            summary=app.summary,
+            description=app.description,
+            routes=app.routes,
+            tags=app.openapi_tags,
+        )
+        _describe_bodies(document, app)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _describe_bodies(document: dict[str, Any], app: FastAPI) -> None:
+    """Put in the bodies that routes read by themselves, and the types they are made of."""
+    taking = {
+        (route.path_format, method.lower()): getattr(route.endpoint, _BODY)
+        for route in app.routes
+        if isinstance(route, APIRoute) and hasattr(route.endpoint, _BODY)
+        for method in route.methods or ()
+    }
+    kinds = sorted(set(taking.values()), key=lambda kind: str(kind.__name__))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    by_kind = dict(zip(kinds, schemas, strict=True))
+    for (path, method), kind in taking.items():
+        content = {"application/json": {"schema": by_kind[kind]}}
+        document["paths"][path][method]["requestBody"] = {"required": True, "content": content}
+    described = document.setdefault("components", {}).setdefault("schemas", {})
+    for name, schema in components.items():
+        described.setdefault(name, schema)
+
+
+def openapi_3_0(document: dict[str, Any]) -> dict[str, Any]:
+    """Return an OpenAPI 3.1 document as one of 3.0, for what the two servers' documents use of it."""
+    made: dict[str, Any] = _as_3_0(document)
+    return made | {"openapi": "3.0.3"}
+
+
+def _as_3_0(node: Any) -> Any:
+    """Rewrite `anyOf: [X, null]` as `nullable`, and leave out an empty `required`, at any depth."""
+    if isinstance(node, list):
+        return [_as_3_0(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _as_3_0(value) for key, value in node.items() if (key, value) != ("required", [])}
+    options = made.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        rest = [option for option in options if option != {"type": "null"}]
+        del made["anyOf"]
+        made |= {"allOf" if len(rest) == 1 else "anyOf": rest, "nullable": True}
+    return made

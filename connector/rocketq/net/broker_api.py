@@ -1,0 +1,331 @@
+"""Typed calls to one broker (docs/protocol.md, "Broker").
+
+One method for one endpoint; no retries, no choice of broker, no state. A call
+without an answer raises BrokerUnreachable, whose `sent` says whether the broker
+may have taken it; a refusal raises the error the broker drew.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
+from rocketq.model import PullStatus, TimeBoundary, TopicConfig
+from rocketq.net.transport import (
+    CONTROL_BYTES_MAX,
+    PULL_ANSWER_BYTES_MAX,
+    Body,
+    Query,
+    Response,
+    Transport,
+    TransportFailure,
+    path_of,
+)
+from rocketq.protocol import broker_documents as calls
+from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
+from rocketq.protocol.broker_documents import (
+    AlterTopicRequest,
+    BrokerStatistics,
+    BrokerVersion,
+    ClockRequest,
+    CommitOffsetsRequest,
+    CreateTopicRequest,
+    GroupOffsets,
+    KeySearchAnswer,
+    MessageDocument,
+    SendAnswer,
+    TimeOffsets,
+    TimeSearchAnswer,
+    TopicDescription,
+    TopicListing,
+    TopicOffsets,
+)
+from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames
+from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
+
+T = TypeVar("T")
+
+_JSON_BODY: Final = {"content-type": calls.JSON}
+_STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
+_ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to one pull: whole frames as they lie in the log, and where the queue stands.
+
+    `offset` is what was asked for, `next_offset` where to go on.
+    """
+
+    status: PullStatus
+    offset: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    incarnation: str
+    body: bytes | memoryview = field(repr=False)
+
+    def slices(self, end: int | None = None) -> list[FrameSlice]:
+        """Open the frames, cut to [offset, end); raise CorruptFrame."""
+        return open_frames(self.body, self.offset, end)
+
+    def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
+        """Open frames until they inflate to more than that or one is damaged; return them and where to go on.
+
+        There is at least one; raises CorruptFrame if the first one is damaged. A stored batch may be
+        compressed a thousandfold, so `max_bytes` of a pull bounds what crosses the wire but not what its
+        frames inflate to.
+        """
+        found: list[FrameSlice] = []
+        inflated = 0
+        try:
+            for piece in iter_frames(self.body, self.offset):
+                inflated += piece.batch.nbytes
+                if found and inflated > inflated_bytes_max:
+                    return found, piece.offset
+                found.append(piece)
+        except CorruptFrame:
+            if not found:
+                raise
+            return found, found[-1].next_offset
+        return found, self.next_offset
+
+
+class BrokerApi:
+    """One broker process. Cheap to make: connections belong to the transport."""
+
+    def __init__(
+        self, transport: Transport, broker: str, address: str, *, timeout_ms: int | None = None
+    ) -> None:
+        self.broker, self.address = broker, address
+        self._transport = transport
+        self._timeout_ms = timeout_ms or transport.config.timeout_ms
+
+    def __repr__(self) -> str:
+        return f"BrokerApi({self.broker!r}, {self.address!r})"
+
+    # --- messages ----------------------------------------------------------------
+
+    def send(
+        self, topic: str, queues: Sequence[int], stream: Body, *, timeout_ms: int | None = None
+    ) -> SendAnswer:
+        """Append the batches of an Arrow stream: to `queues[i]` batch i, all to `queues[0]`, or as the broker
+        rotates if empty. Raises InvalidBatch, TooLarge, TopicNotFound, QueueNotFound, NoPermission,
+        SystemBusy, BrokerUnavailable, StoreFull, BrokerUnreachable.
+        """
+        answer = self._call(
+            "POST",
+            path_of("topics", topic, "messages"),
+            query={"queue": ",".join(map(str, queues)) or None},
+            body=stream,
+            headers=_STREAM_BODY,
+            timeout_ms=timeout_ms,
+        )
+        return self._decoded(answer, SendAnswer)
+
+    def pull(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        max_messages: int | None = None,
+        end: int | None = None,
+        tag: str | None = None,
+        sql: str | None = None,
+        wait_ms: int = 0,
+        group: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Pulled:
+        """Pull frames from `offset` on; held at most `wait_ms` while there are none.
+
+        Through a filter, `tag` or `sql` (docs/filters.md), the frames are filtered, and an answer without
+        any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
+
+        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
+        """
+        answer = self._call(
+            "GET",
+            path_of("topics", topic, "queues", queue, "messages"),
+            query={
+                "offset": offset,
+                "max_bytes": max_bytes,
+                "max_messages": max_messages,
+                "end": end,
+                "tag": tag,
+                "sql": sql,
+                "wait_ms": wait_ms or None,
+                "group": group,
+            },
+            headers=_ACCEPT_FRAMES,
+            timeout_ms=timeout_ms,
+            hold_ms=wait_ms,
+            answer_bytes_max=PULL_ANSWER_BYTES_MAX,
+        )
+        return Pulled(
+            PullStatus(self._header(answer, calls.STATUS_HEADER)),
+            offset,
+            self._offset(answer, calls.NEXT_OFFSET_HEADER),
+            self._offset(answer, calls.MIN_OFFSET_HEADER),
+            self._offset(answer, calls.MAX_OFFSET_HEADER),
+            answer.headers.get(calls.INCARNATION_HEADER, ""),
+            answer.body,
+        )
+
+    def message(self, message_id: str) -> MessageDocument:
+        """Return one message by its id. Raises NotFound."""
+        answer = self._call("GET", path_of("messages", message_id), answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, MessageDocument)
+
+    def find_by_key(
+        self, topic: str, key: bytes, *, begin_us: int | None, end_us: int | None, limit: int
+    ) -> KeySearchAnswer:
+        """Return up to `limit` messages with this key, newest first. Raises TopicNotFound, NoPermission."""
+        query: Query = {
+            "key_base64": base64.b64encode(key).decode("ascii"),
+            "begin": begin_us,
+            "end": end_us,
+            "limit": limit,
+        }
+        return self._search(topic, query, KeySearchAnswer)
+
+    def find_by_time(
+        self, topic: str, *, begin_us: int, end_us: int | None, limit: int, page: str | None = None
+    ) -> TimeSearchAnswer:
+        """Return a page of the messages stored in an interval, oldest first; its size is at most `limit`.
+
+        Raises TopicNotFound, NoPermission.
+        """
+        query: Query = {"begin": begin_us, "end": end_us, "limit": limit, "page": page}
+        return self._search(topic, query, TimeSearchAnswer)
+
+    def _search(self, topic: str, query: Query, kind: type[T]) -> T:
+        path = path_of("topics", topic, "messages")
+        answer = self._call("GET", path, query=query, answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, kind)
+
+    # --- offsets -----------------------------------------------------------------
+
+    def offsets(self, topic: str, *, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
+        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`."""
+        answer = self._call(
+            "GET",
+            path_of("topics", topic, "offsets"),
+            query={"after_total": after_total, "wait_ms": wait_ms or None},
+            hold_ms=wait_ms,
+        )
+        return self._decoded(answer, TopicOffsets)
+
+    def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary = TimeBoundary.LOWER) -> TimeOffsets:
+        """Return the offset that a time names in every queue."""
+        query: Query = {"at": at_us, "boundary": boundary.value}
+        return self._decoded(self._call("GET", path_of("topics", topic, "offsets"), query=query), TimeOffsets)
+
+    def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
+        """Return a group's progress on this broker; what it never committed is absent."""
+        path = path_of("groups", group, "offsets")
+        return self._decoded(self._call("GET", path, query={"topic": topic}), GroupOffsets)
+
+    def commit_offsets(self, group: str, request: CommitOffsetsRequest) -> GroupOffsets:
+        """Store a group's progress."""
+        path = path_of("groups", group, "offsets")
+        return self._decoded(self._call_json("PUT", path, request), GroupOffsets)
+
+    # --- topics ------------------------------------------------------------------
+
+    def topics(self) -> TopicListing:
+        return self._decoded(self._call("GET", path_of("topics")), TopicListing)
+
+    def topic(self, name: str) -> TopicDescription:
+        return self._decoded(self._call("GET", path_of("topics", name)), TopicDescription)
+
+    def create_topic(self, name: str, request: CreateTopicRequest) -> TopicConfig:
+        """Create a topic here. Raises Conflict if it exists and `if_absent` is not set, NoPermission."""
+        return self._decoded(self._call_json("PUT", path_of("topics", name), request), TopicConfig)
+
+    def alter_topic(self, name: str, request: AlterTopicRequest) -> TopicConfig:
+        return self._decoded(self._call_json("PATCH", path_of("topics", name), request), TopicConfig)
+
+    def delete_topic(self, name: str) -> None:
+        self._call("DELETE", path_of("topics", name))
+
+    def statistics(self) -> BrokerStatistics:
+        """Return the broker at run time: its log, what waits, what it holds, what it thinks of its clock."""
+        return self._decoded(self._call("GET", path_of("statistics")), BrokerStatistics)
+
+    def agree_clock(self, at_us: int) -> BrokerStatistics:
+        """Agree that it is `at_us` (µs) now. Raises Conflict if the broker's clock shows another time."""
+        request = ClockRequest(at_us)
+        return self._decoded(self._call_json("PUT", path_of("clock"), request), BrokerStatistics)
+
+    def version(self) -> BrokerVersion:
+        return self._decoded(self._call("GET", "/version"), BrokerVersion)
+
+    # --- the shared way ----------------------------------------------------------
+
+    def _call_json(self, method: str, path: str, request: object) -> Response:
+        return self._call(method, path, body=calls.encode(request), headers=_JSON_BODY)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Body | None = None,
+        headers: dict[str, str] | None = None,
+        timeout_ms: int | None = None,
+        hold_ms: int = 0,
+        answer_bytes_max: int = CONTROL_BYTES_MAX,
+    ) -> Response:
+        margin_ms = self._transport.config.hold_margin_ms if hold_ms else 0
+        try:
+            return self._transport.call(
+                method,
+                self.address,
+                path,
+                query=query,
+                body=body,
+                headers=headers,
+                timeout_ms=timeout_ms or max(margin_ms, self._timeout_ms),
+                hold_ms=hold_ms,
+                answer_bytes_max=answer_bytes_max,
+            )
+        except TransportFailure as failure:
+            raise BrokerUnreachable(self.broker, self.address, failure.why, failure.sent) from failure
+
+    def _decoded(self, answer: Response, kind: type[T]) -> T:
+        return calls.decode(answer.body, kind, f"the answer of broker {self.broker} at {self.address}")
+
+    def _header(self, answer: Response, name: str) -> str:
+        value = answer.headers.get(name)
+        if value is None:
+            raise RemoteError(
+                f"Broker {self.broker} at {self.address} answered a pull without the header {name}.",
+                hint="Is this address a rocketq broker?",
+            )
+        return value
+
+    def _offset(self, answer: Response, name: str) -> int:
+        return int(self._header(answer, name))
+
+
+def master_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
+    """Return the master of a broker group; raise BrokerUnreachable when the route has none."""
+    data = route.broker(broker)
+    if data is None or data.master is None:
+        raise BrokerUnreachable(broker, "no known address", "the route names no master for it", sent=False)
+    return BrokerApi(transport, broker, data.master)
+
+
+def replica_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
+    """Return the replica of a broker group to read from: its master, else the one with the lowest id."""
+    data = route.broker(broker)
+    if data is None or not data.addresses:
+        raise BrokerUnreachable(broker, "no known address", "the route names no replica of it", sent=False)
+    address = data.addresses.get(MASTER_ID) or data.addresses[min(data.addresses)]
+    return BrokerApi(transport, broker, address)

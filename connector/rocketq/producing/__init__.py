@@ -1,0 +1,1 @@
+"""Producing: from a caller's messages to acknowledged requests."""

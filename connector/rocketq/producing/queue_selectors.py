@@ -1,0 +1,330 @@
+"""Which queue a message goes to.
+
+A selector chooses among the write queues of a route, which are ordered by
+(broker, queue id), in two ways: `select` for one message, `partition` for a
+whole record batch at once, with numpy and Arrow's `take`, never message by message. Both
+must agree: a key's queue does not depend on how its message was sent.
+
+    RoundRobin   the next queue; not on the broker that just failed while there
+                 is another; available brokers first, then reachable, then any
+    ByHash       the queue of the ordering key's hash: one key, one queue, one order
+    Random       any queue
+    Explicit     the given queue
+
+`ordered` selectors promise a place, so a failed send is not moved to
+another queue while its broker is in the route. Your own selector is any object with these three names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketq.errors import InvalidConfiguration, QueueNotFound
+from rocketq.model import MessageQueue
+from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
+
+#: A slice this small is not cut further to reach more queues.
+SPREAD_MESSAGES_MIN: Final = 64
+#: What a message takes besides its texts: their offsets, its validity, when it was made.
+ROW_BYTES: Final = 25
+
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a choice may depend on: the ordering key of the message, or of a batch the hash of each message's
+    ordering key (`NULL_HASH` where it has none; no hashes at all if the call gave no ordering keys), the
+    brokers that just failed, the time and the size
+    a slice of a batch should have, and how many batches it is one of that are sent together.
+    """
+
+    ordering_key: bytes | None = None
+    hashes: Hashes | None = None
+    failed: frozenset[str] = frozenset()
+    now_ms: int = 0
+    slice_bytes: int = 1024 * 1024
+    batches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """Messages of one queue, in their order; `first_row` is where the first was in the batch given.
+
+    `rows` is where each was, if they did not follow each other there. `hashes` is the hash of each one's
+    ordering key, if the call gave ordering keys.
+    """
+
+    queue: MessageQueue
+    batch: pa.RecordBatch
+    first_row: int
+    rows: Rows | None = None
+    hashes: Hashes | None = None
+
+    def row_numbers(self) -> Rows:
+        """Return where each message was in the batch given."""
+        if self.rows is not None:
+            return self.rows
+        return np.arange(self.first_row, self.first_row + self.batch.num_rows)
+
+
+class QueueSelector(Protocol):
+    """How queues are chosen. `queues` is never empty."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a message belongs to its queue and to no other."""
+        ...
+
+    def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
+        """Choose the queue of one message."""
+        ...
+
+    def partition(
+        self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
+    ) -> list[QueueSlice]:
+        """Share a batch among queues: each message exactly once, in order within each queue."""
+        ...
+
+
+class RoundRobin:
+    """One queue after the other, from a random start, around brokers in trouble."""
+
+    ordered = False
+
+    def __init__(self, fault: FaultTolerance | None = None, rng: random.Random | None = None) -> None:
+        self._fault = fault
+        self._turns = itertools.count((rng or random.Random()).randrange(1 << 30))
+
+    def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
+        usable = self._usable(queues, selection)
+        return usable[next(self._turns) % len(usable)]
+
+    def partition(
+        self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
+    ) -> list[QueueSlice]:
+        usable = self._usable(queues, selection)
+        spread = min(-(-len(usable) // selection.batches), -(-batch.num_rows // SPREAD_MESSAGES_MIN))
+        return [
+            QueueSlice(usable[next(self._turns) % len(usable)], batch.slice(begin, end - begin), begin)
+            for begin, end in cut(batch, selection.slice_bytes, spread)
+        ]
+
+    def _usable(self, queues: Sequence[MessageQueue], selection: Selection) -> Sequence[MessageQueue]:
+        brokers = list(dict.fromkeys(q.broker for q in queues))
+        wanted = [b for b in brokers if b not in selection.failed] or brokers
+        if self._fault is not None:
+            wanted = self._fault.preferred(wanted, selection.now_ms)
+        if len(wanted) == len(brokers):
+            return queues
+        chosen = set(wanted)
+        return [q for q in queues if q.broker in chosen]
+
+
+class Random:
+    """Any queue, each as likely as the other."""
+
+    ordered = False
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+
+    def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
+        usable = [q for q in queues if q.broker not in selection.failed] or queues
+        return self._rng.choice(usable)
+
+    def partition(
+        self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
+    ) -> list[QueueSlice]:
+        usable = [q for q in queues if q.broker not in selection.failed] or list(queues)
+        draw = np.random.default_rng(self._rng.randrange(1 << 63))
+        return divided(batch, draw.integers(0, len(usable), batch.num_rows), usable, selection.slice_bytes)
+
+
+class ByHash:
+    """The queue of the ordering key: `hash(key) % len(queues)`, the hash of `rocketq.protocol.hashing`.
+
+    A message without an ordering key belongs to no order; such messages are shared out in turn.
+    """
+
+    ordered = True
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._keyless = itertools.count((rng or random.Random()).randrange(1 << 30))
+
+    def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
+        if selection.ordering_key is None:
+            return queues[next(self._keyless) % len(queues)]
+        return queues[hash_value(selection.ordering_key) % len(queues)]
+
+    def partition(
+        self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
+    ) -> list[QueueSlice]:
+        hashes = selection.hashes
+        if hashes is None:
+            raise no_ordering_key("it chooses the queue by the hash of an ordering key")
+        chosen = queue_of(hashes, len(queues))
+        keyless = np.flatnonzero(hashes == NULL_HASH)
+        if keyless.size:
+            chosen[keyless] = (np.arange(keyless.size) + next(self._keyless)) % len(queues)
+        return divided(batch, chosen, queues, selection.slice_bytes, hashes)
+
+
+class Explicit:
+    """Always the given queue. Raises QueueNotFound where the route does not have it."""
+
+    ordered = True
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+
+    def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
+        if self.queue not in queues:
+            counts = Counter(q.broker for q in queues)
+            known = ", ".join(f"{broker} 0 to {count - 1}" for broker, count in sorted(counts.items()))
+            wanted = self.queue
+            raise QueueNotFound(wanted.topic, wanted.queue, counts[wanted.broker], wanted.broker, known)
+        return self.queue
+
+    def partition(
+        self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
+    ) -> list[QueueSlice]:
+        queue = self.select(queues, selection)
+        return [
+            QueueSlice(queue, batch.slice(begin, end - begin), begin)
+            for begin, end in cut(batch, selection.slice_bytes)
+        ]
+
+
+def named(selection: str, fault: FaultTolerance | None = None) -> QueueSelector:
+    """Return a selector by its name: round_robin or random."""
+    if selection == "round_robin":
+        return RoundRobin(fault)
+    if selection == "random":
+        return Random()
+    if selection == "hash":
+        raise no_ordering_key("nothing says what orders the messages")
+    raise InvalidConfiguration(
+        "selection", selection, "there is no such selection", hint="Use round_robin or random."
+    )
+
+
+def no_ordering_key(why: str) -> InvalidConfiguration:
+    """Return the error for a choice by hash without ordering keys."""
+    return InvalidConfiguration(
+        "selection",
+        "hash",
+        why,
+        hint='Give ordering_key in its place: ordering_key="key" orders by the column key.',
+    )
+
+
+# --- cutting batches ---------------------------------------------------------------
+
+
+def divided(
+    batch: pa.RecordBatch,
+    chosen: npt.NDArray[np.int64],
+    queues: Sequence[MessageQueue],
+    slice_bytes: int,
+    hashes: Hashes | None = None,
+) -> list[QueueSlice]:
+    """Gather each queue's rows: row i goes to `queues[chosen[i]]`, and rows of a queue keep their order.
+
+    `hashes`, one for each row, go with their rows.
+    """
+    # A stable sort of small integers is a radix sort.
+    narrow = chosen.astype(np.uint16) if len(queues) <= 1 << 16 else chosen
+    order = np.argsort(narrow, kind="stable")
+    counts = np.bincount(chosen, minlength=len(queues))
+    gathered = batch if _is_sorted(order) else batch.take(pa.array(order))
+    slices = []
+    begin = 0
+    for index in np.flatnonzero(counts).tolist():
+        part = gathered.slice(begin, counts[index])
+        for low, high in cut(part, slice_bytes):
+            rows = order[begin + low : begin + high]
+            slices.append(
+                QueueSlice(
+                    queues[index],
+                    part.slice(low, high - low),
+                    int(rows[0]),
+                    rows,
+                    None if hashes is None else hashes[rows],
+                )
+            )
+        begin += int(counts[index])
+    return slices
+
+
+def _is_sorted(order: npt.NDArray[np.int64]) -> bool:
+    return bool((order[1:] > order[:-1]).all())
+
+
+def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tuple[int, int]]:
+    """Return row ranges that cover the batch, in order, of about `slice_bytes` each.
+
+    There are about `parts_min` of them or more; none has more messages than one
+    batch may hold, and none is larger than `slice_bytes` by more than a message.
+    """
+    rows = batch.num_rows
+    if rows == 0:
+        return []
+    ends = row_ends(batch)
+    total = int(ends[-1])
+    parts = max(-(-total // slice_bytes), parts_min, -(-rows // BATCH_MESSAGES_MAX))
+    if parts <= 1:
+        return [(0, rows)]
+    marks = np.arange(1, parts, dtype=np.float64) * (total / parts)
+    edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="right"), [rows]]))
+    return [
+        (begin, min(begin + BATCH_MESSAGES_MAX, int(high)))
+        for low, high in itertools.pairwise(edges)
+        for begin in range(int(low), int(high), BATCH_MESSAGES_MAX)
+    ]
+
+
+def row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return for each message of schema message/1 about how many bytes it and all before it take."""
+    rows = batch.num_rows
+    ends = np.arange(1, rows + 1, dtype=np.int64) * _fixed_bytes(batch)
+    for offsets in _text_offsets(batch):
+        ends += offsets[1:]
+        ends -= offsets[0]
+    return ends
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Return about how many bytes a batch of schema message/1 takes: what `row_ends` ends with."""
+    texts = sum(int(offsets[-1]) - int(offsets[0]) for offsets in _text_offsets(batch))
+    return int(batch.num_rows) * _fixed_bytes(batch) + texts
+
+
+def _fixed_bytes(batch: pa.RecordBatch) -> int:
+    """Return what each message takes beside its texts; properties count evenly."""
+    rows = batch.num_rows
+    properties = batch.column("properties")
+    shared = 0 if properties.null_count == rows else properties.nbytes // max(rows, 1)
+    return ROW_BYTES + int(shared)
+
+
+def _text_offsets(batch: pa.RecordBatch) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield for each column of texts that has any where each begins, and the end of the last."""
+    rows = batch.num_rows
+    for name in ("body", "key", "tag"):
+        column = batch.column(name)
+        if column.null_count < rows:
+            yield np.frombuffer(column.buffers()[1], np.int32, rows + 1, 4 * column.offset)

@@ -1,0 +1,300 @@
+"""Getting one request to a broker: attempts, and where the next one goes.
+
+What follows from a failed attempt is decided in `rocketq.producing.attempts`; here it is done. After every
+failed attempt the route is asked for again. A parcel without an order moves to another broker. A
+parcel whose order matters stays in its queue while the route has that queue's broker; when the broker
+has left the route, the selector chooses among the queues that are there, as it does for every later
+message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
+
+How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` here
+makes messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
+and published once, so an unknown outcome is never a reason to give up: it is sent again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from rocketq.admin.topics import TopicAdmin
+from rocketq.clock import Clock
+from rocketq.config import ProducerConfig
+from rocketq.errors import (
+    BrokerUnreachable,
+    InternalError,
+    NoPermission,
+    QueueNotFound,
+    RocketqError,
+    RouteNotFound,
+    SendFailed,
+    SystemBusy,
+    TopicNotFound,
+)
+from rocketq.model import MessageQueue, SendResult
+from rocketq.net.broker_api import BrokerApi, master_of
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Body, Transport
+from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.parcels import Parcel, shared_anew
+from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
+from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
+from rocketq.protocol.nameserver_documents import TopicRoute
+
+R = TypeVar("R")
+Stream: TypeAlias = memoryview | Pieces
+
+#: The pause before the same broker is asked again, when it did not name one.
+BACKOFF_MS: Final = 100
+#: Bytes that a healthy broker takes in 1 ms at least: what a large request may cost without
+#: counting as a slow answer. The latency tables were made for small messages.
+HEALTHY_BYTES_PER_MS: Final = 32 * 1024
+
+
+class Post(Protocol[R]):
+    """One request to one broker: how a parcel is put to it, and what its answer means."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a request that the broker may have carried out can be made again without a trace."""
+        ...
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[R]:
+        """Make the request; return one result for each slice, in order."""
+        ...
+
+
+class Append:
+    """The plain send: messages that are there when it is answered."""
+
+    repeatable = False
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[SendResult]:
+        queues = [s.queue.queue for s in parcel.slices]
+        return _results(broker.send(parcel.topic, queues, stream, timeout_ms=timeout_ms), parcel)
+
+
+APPEND: Final = Append()
+
+
+class Delivery:
+    """Sends parcels. Thread-safe: it holds nothing but what is shared."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        topics: TopicAdmin,
+        config: ProducerConfig,
+        clock: Clock,
+        fault: FaultTolerance,
+        closing: threading.Event,
+    ) -> None:
+        self._transport, self._routes, self._topics = transport, routes, topics
+        self._config, self._clock, self._fault = config, clock, fault
+        self._closing = closing
+        #: The write queues of the last route seen of each topic: many sends share a route.
+        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues to choose among; a missing topic is created where that is allowed.
+
+        Raises RouteNotFound, NoPermission when nothing is writable, NameServersUnreachable.
+        """
+        return self._writable(self._route(topic))
+
+    def _queues_of(self, route: TopicRoute) -> list[MessageQueue]:
+        known = self._queues.get(route.topic)
+        if known is None or known[0] is not route:
+            known = self._queues[route.topic] = (route, route.write_queues())
+        return known[1]
+
+    def send(
+        self,
+        parcel: Parcel,
+        selector: QueueSelector,
+        compression: str | None,
+        post: Post[R],
+        *,
+        timeout_ms: int,
+        retries: int,
+    ) -> Iterator[tuple[QueueSlice, R]]:
+        """Send one parcel, by all the attempts it may have; yield each slice that is stored, with its result.
+
+        The slices are the parcel's own, in order, or others with the same messages if a broker left the
+        route. What raises after some were yielded says nothing about those.
+        """
+        trip = Trip(self.now_ms(), timeout_ms, retries)
+        yield from self._delivered(parcel, selector, compression, post, trip)
+
+    def _delivered(
+        self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
+    ) -> Iterator[tuple[QueueSlice, R]]:
+        stream = _stream(parcel, compression)
+        while True:
+            try:
+                results = self._attempt(parcel, stream, post, selector.ordered, trip)
+                break
+            except RocketqError as error:
+                trip = trip.after(parcel.broker, error)
+                decision = verdict(error, selector.ordered, post.repeatable)
+                pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
+                if decision is not Verdict.RAISE:
+                    self._note(error, parcel)
+                left_ms = trip.left_ms(self.now_ms())
+                if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
+                    raise self._failure(parcel.topic, trip, error, decision, post) from error
+            self._closing.wait(pause_ms / 1000)
+            try:
+                moved = self._readdressed(parcel, selector, decision, trip.failed)
+            except RocketqError as error:
+                raise self._failure(parcel.topic, trip, error, Verdict.RAISE, post) from error
+            if len(moved) != 1 or not _is_same_content(moved[0], parcel):
+                for part in moved:
+                    yield from self._delivered(part, selector, compression, post, trip)
+                return
+            parcel = moved[0]
+        yield from zip(parcel.slices, results, strict=True)
+
+    # --- one attempt -------------------------------------------------------------
+
+    def _attempt(self, parcel: Parcel, stream: Stream, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
+        route = self._route(parcel.topic)
+        broker = master_of(route, parcel.broker, self._transport)
+        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
+        begun_ms = self.now_ms()
+        allowed_ms = max(1, trip.left_ms(begun_ms))
+        if post.repeatable or not ordered:
+            allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
+        results = post(broker, parcel, stream, allowed_ms)
+        healthy_ms = stream.nbytes // HEALTHY_BYTES_PER_MS
+        now_ms = self.now_ms()
+        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
+        return results
+
+    def _note(self, error: RocketqError, parcel: Parcel) -> None:
+        """Remember what the failure says about the broker; the next attempt asks for the route again."""
+        if isinstance(error, TopicNotFound):
+            self._routes.forget(parcel.topic)
+        else:
+            self._routes.invalidate(parcel.topic)
+        if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
+            self._fault.record(parcel.broker, 0, self.now_ms(), isolation=True)
+
+    def _pause_ms(
+        self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: frozenset[str]
+    ) -> int:
+        """Return how long to wait before the next attempt: not at all if it goes to a fresh broker."""
+        if decision is Verdict.NEW_ROUTE:
+            return 0
+        route = self._routes.cached(parcel.topic)
+        fresh = route is not None and any(q.broker not in failed for q in self._queues_of(route))
+        if decision is Verdict.ELSEWHERE and fresh:
+            return 0
+        return max(BACKOFF_MS, error.retry_after_ms) if isinstance(error, SystemBusy) else BACKOFF_MS
+
+    def _failure(
+        self, topic: str, trip: Trip, error: RocketqError, decision: Verdict, post: Post[R]
+    ) -> RocketqError:
+        """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
+        may_be_stored = trip.may_be_stored and not post.repeatable
+        alone = len(trip.attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
+        refused = isinstance(error, TopicNotFound | QueueNotFound | NoPermission)
+        if not may_be_stored and (alone or refused or decision is Verdict.RAISE):
+            return error
+        elapsed_ms = self.now_ms() - trip.begun_ms
+        failed = SendFailed(topic, list(trip.attempts), elapsed_ms, may_be_stored)
+        if post.repeatable:
+            failed.hint = "Nothing of it is visible, and sending again duplicates nothing."
+        return failed
+
+    # --- addressing --------------------------------------------------------------
+
+    def _route(self, topic: str) -> TopicRoute:
+        try:
+            return self._routes.route(topic)
+        except RouteNotFound:
+            if not self._config.auto_create_topics:
+                raise
+        count = self._config.auto_create_queues
+        request = CreateTopicRequest(read_queues=count, write_queues=count, if_absent=True, automatic=True)
+        self._topics.create(topic, request, wait_ms=self._config.timeout_ms)
+        return self._routes.route(topic)
+
+    def _writable(self, route: TopicRoute) -> list[MessageQueue]:
+        queues = self._queues_of(route)
+        if not queues:
+            self._routes.invalidate(route.topic)
+            raise NoPermission("sending", f"topic {route.topic}: it has no writable queue on a live master")
+        return queues
+
+    def _readdressed(
+        self, parcel: Parcel, selector: QueueSelector, decision: Verdict, failed: frozenset[str]
+    ) -> list[Parcel]:
+        """Choose where the next attempt goes, by a route that is asked for again.
+
+        Without an order all slices move to one broker. With an order each message gets the place that the
+        selector gives it now, if the broker of its place has left the route or denies that it has the queue.
+        """
+        route = self._route(parcel.topic)
+        queues = self._queues_of(route)
+        stays = decision is Verdict.AGAIN and any(q.broker == parcel.broker for q in queues)
+        if stays or (not queues and decision is not Verdict.NEW_ROUTE):
+            # With no broker in the route there is nothing to choose: the next attempt may find one.
+            return [parcel]
+        queues = self._writable(route)
+        if not selector.ordered:
+            return [self._moved(parcel, selector, queues, failed)]
+        try:
+            return shared_anew(parcel, selector, queues, self.now_ms(), self._config.request_bytes)
+        except QueueNotFound:
+            if decision is Verdict.NEW_ROUTE:
+                raise
+            return [parcel]
+
+    def _moved(
+        self, parcel: Parcel, selector: QueueSelector, queues: list[MessageQueue], failed: frozenset[str]
+    ) -> Parcel:
+        if all(queue.broker in failed for queue in queues):
+            # Each broker failed once; the one that failed last is the least likely to have recovered.
+            failed = frozenset({parcel.broker})
+        selection = Selection(failed=failed, now_ms=self.now_ms())
+        first = selector.select(queues, selection)
+        near = [q for q in queues if q.broker == first.broker]
+        chosen = [first, *(selector.select(near, selection) for _ in parcel.slices[1:])]
+        slices = [replace(piece, queue=queue) for queue, piece in zip(chosen, parcel.slices, strict=True)]
+        return Parcel(parcel.topic, tuple(slices))
+
+
+def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
+    """Whether both are made of the same batches, so that one stream serves for both."""
+    return len(moved.slices) == len(parcel.slices) and all(
+        new.batch is old.batch for new, old in zip(moved.slices, parcel.slices, strict=True)
+    )
+
+
+def _stream(parcel: Parcel, compression: str | None) -> Stream:
+    """Return a parcel's messages as one Arrow stream; what is large of them is not copied."""
+    batches = [piece.batch for piece in parcel.slices]
+    if sum(map(batch_bytes, batches)) >= PIECE_BYTES_MIN:
+        return stream_pieces(batches, compression)
+    return memoryview(write_stream(batches, compression))
+
+
+def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
+    return [
+        SendResult(
+            answer.status,
+            MessageQueue(parcel.topic, answer.broker, appended.queue),
+            appended.offset,
+            appended.count,
+        )
+        for appended in answer.appended
+    ]

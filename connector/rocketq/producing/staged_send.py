@@ -1,0 +1,87 @@
+"""Staged sends: messages a broker stores and shows to nobody until their batch is committed.
+
+The broker answers with the log offset of each frame, and only what a commit lists is ever
+published. So an attempt without an answer is made again, at once and anywhere: whatever the
+broker made of the first is not listed, and disappears. Otherwise a staged send is a send: the
+same queues, limits, permissions, retries and avoidance of slow brokers (`rocketq.producing.send_attempts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocketq.errors import RemoteError
+from rocketq.model import MessageQueue, SendStatus
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.sink_api import SinkApi
+from rocketq.net.transport import Body, Transport
+from rocketq.producing.parcels import Parcel
+from rocketq.protocol.sink_documents import Participant, StageName
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSlice:
+    """One acknowledged frame of `count` messages: where it will go, and its name on that broker."""
+
+    status: SendStatus
+    queue: MessageQueue
+    log_offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPost:
+    """A parcel's way onto a stage."""
+
+    name: StageName
+    transport: Transport
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[StagedSlice]:
+        queues = [s.queue.queue for s in parcel.slices]
+        api = SinkApi(self.transport, broker.broker, broker.address)
+        answer = api.stage(self.name, parcel.topic, queues, stream, timeout_ms=timeout_ms)
+        if len(answer.staged) != len(parcel.slices):
+            raise RemoteError(
+                f"Broker {broker.broker} acknowledged {len(answer.staged)} of {len(parcel.slices)} batches.",
+                hint="Nothing of them is visible. Are client and broker of one version?",
+            )
+        return [
+            StagedSlice(
+                answer.status,
+                MessageQueue(parcel.topic, answer.broker, staged.queue),
+                staged.log_offset,
+                staged.count,
+            )
+            for staged in answer.staged
+        ]
+
+
+def participants(slices: Iterable[StagedSlice]) -> tuple[Participant, ...]:
+    """Return what a commit lists: each broker's frames in the order of its log, and their messages."""
+    return merged(Participant(piece.queue.broker, (piece.log_offset,), piece.count) for piece in slices)
+
+
+def rows_by_topic(slices: Iterable[StagedSlice]) -> dict[str, int]:
+    """Return how many messages of each topic were staged, as a commit says it."""
+    rows: dict[str, int] = {}
+    for piece in slices:
+        rows[piece.queue.topic] = rows.get(piece.queue.topic, 0) + piece.count
+    return rows
+
+
+def merged(parts: Iterable[Participant]) -> tuple[Participant, ...]:
+    """Bring together what several have staged, broker by broker."""
+    frames: dict[str, list[int]] = {}
+    messages: dict[str, int] = {}
+    for part in parts:
+        frames.setdefault(part.broker, []).extend(part.frames)
+        messages[part.broker] = messages.get(part.broker, 0) + part.messages
+    return tuple(
+        Participant(broker, tuple(sorted(offsets)), messages[broker])
+        for broker, offsets in sorted(frames.items())
+    )

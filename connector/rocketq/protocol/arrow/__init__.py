@@ -1,0 +1,1 @@
+"""Arrow IPC streams: read with bounds, and written without copying the batches."""

@@ -1,0 +1,139 @@
+"""The canonical message batch, schema `message/1`, and making one.
+
+Spark, the wire and the disk all hold record batches of this schema:
+
+    key         binary                 what a message is found by
+    tag         string                 what it is filtered by
+    body        binary not null        what it says
+    properties  map<string, string>    what else is known of it
+    born_at     timestamp[us, UTC]     when its producer made it
+
+`normalise` takes what people have (a Table or RecordBatch with some of these
+columns, in any order and any of Arrow's equivalent layouts) and gives exactly
+this. What it cannot map is an `InvalidBatch`; it never guesses. A property whose value is null is one
+that the message does not have: Spark and pandas fill in nulls where a row lacks a property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketq.errors import InvalidBatch
+from rocketq.model import Message
+
+#: The schema id in a frame header; 0 is message/1, the only one today.
+MESSAGE_SCHEMA_ID: Final = 0
+
+PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
+MESSAGE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("tag", pa.string()),
+        pa.field("body", pa.binary(), nullable=False),
+        pa.field("properties", PROPERTIES_TYPE),
+        pa.field("born_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Build one batch of schema message/1 from message values."""
+    try:
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([m.key for m in messages], pa.binary()),
+                pa.array([m.tag for m in messages], pa.string()),
+                pa.array([m.body for m in messages], pa.binary()),
+                present_properties(
+                    pa.array(
+                        [None if m.properties is None else list(m.properties.items()) for m in messages],
+                        PROPERTIES_TYPE,
+                    )
+                ),
+                pa.array([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
+            ],
+            schema=MESSAGE_SCHEMA,
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
+        raise InvalidBatch(
+            f"a message field has the wrong type: {error}",
+            hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
+        ) from error
+
+
+def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """Return `data` as batches of exactly schema message/1; missing nullable columns become null."""
+    names = data.schema.names
+    unknown = sorted(set(names) - set(MESSAGE_SCHEMA.names))
+    if unknown or len(set(names)) != len(names):
+        raise InvalidBatch(
+            f"columns {unknown or names} are not of schema message/1",
+            hint=f"The columns are {', '.join(MESSAGE_SCHEMA.names)}; only body is required.",
+        )
+    if "body" not in names:
+        raise InvalidBatch("there is no column 'body'", hint="body (binary or string) is required.")
+    batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+    return [_normalised(batch) for batch in batches]
+
+
+def present_properties(column: pa.MapArray) -> pa.MapArray:
+    """Return a column of properties without those whose value is null."""
+    if not column.items.null_count:
+        return column
+    present = column.items.is_valid()
+    kept = np.concatenate([[0], np.cumsum(present.to_numpy(zero_copy_only=False))])
+    offsets = pa.array(kept[column.offsets.to_numpy()], pa.int32())
+    keys, items = column.keys.filter(present), column.items.filter(present)
+    return pa.MapArray.from_arrays(offsets, keys, items, PROPERTIES_TYPE, mask=column.is_null())
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of nulls of a type of message/1, which shares its memory with all others.
+
+    A map's has no entries: Arrow's own `nulls` gives it one for each null, which nothing
+    refers to and which would be sent and stored all the same.
+    """
+    if pa.types.is_map(kind):
+        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=[entries])
+    if pa.types.is_timestamp(kind):
+        return pa.Array.from_buffers(kind, count, _zeros(count, 8 * count), count)
+    return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
+
+
+#: What nearly every column of nulls is made of; untouched, it takes no memory.
+_ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))
+
+
+def _zeros(count: int, size: int) -> list[pa.Buffer]:
+    """Return a validity bitmap of `count` nulls, and `size` zero bytes."""
+    return [
+        _ZEROS.slice(0, length) if length <= _ZEROS.size else pa.py_buffer(np.zeros(length, np.uint8))
+        for length in ((count + 7) // 8, size)
+    ]
+
+
+def _normalised(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = []
+    for field in MESSAGE_SCHEMA:
+        if field.name not in batch.schema.names:
+            columns.append(nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(field.name)
+        try:
+            columns.append(column if column.type == field.type else pc.cast(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidBatch(
+                f"column {field.name!r} of type {column.type} cannot become {field.type}: {error}",
+                hint="Cast it before sending; text columns may be string or binary.",
+            ) from error
+    properties = MESSAGE_SCHEMA.get_field_index("properties")
+    columns[properties] = present_properties(columns[properties])
+    if columns[MESSAGE_SCHEMA.get_field_index("body")].null_count:
+        raise InvalidBatch("column 'body' has nulls", hint="Send b'' for an empty message, or drop the row.")
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)

@@ -1,0 +1,218 @@
+"""Where topics live: what brokers register and what NameServers answer.
+
+The tables are RocketMQ's (`RouteInfoManager`): a topic has one QueueData for
+each broker group that serves it, a broker group one BrokerData with the
+address of each replica. An address is an HTTP base URL without a path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketq.model import Int64, MessageQueue, Perm, TopicConfig
+from rocketq.protocol.codec import prepare_documents
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a broker's topic table (RocketMQ: DataVersion).
+
+    Equal means equal in all three fields; newer is decided by state version,
+    then counter, then timestamp.
+    """
+
+    state_version: Int64 = 0
+    timestamp_ms: Int64 = 0
+    counter: Int64 = 0
+
+    def newer_than(self, other: DataVersion) -> bool:
+        mine = (self.state_version, self.counter, self.timestamp_ms)
+        return mine > (other.state_version, other.counter, other.timestamp_ms)
+
+    def next(self, now_ms: int) -> DataVersion:
+        return DataVersion(self.state_version, now_ms, self.counter + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """One broker process: a replica of the group `broker`; id 0 is the master.
+
+    `process` is a random text that the process chose when it started.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: Int64
+    address: str
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """What one broker group serves of one topic."""
+
+    broker: str
+    read_queues: Int64
+    write_queues: Int64
+    perm: Int64
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The replicas of one broker group: broker id to address."""
+
+    cluster: str
+    broker: str
+    addresses: dict[int, str] = field(hash=False)
+
+    @property
+    def master(self) -> str | None:
+        return self.addresses.get(MASTER_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Everything a client needs to use one topic.
+
+    `version` grows whenever this NameServer's answer for the topic changes; it
+    is only comparable with versions from the same NameServer (`server`).
+
+    `holders` are the broker groups that hold the topic by its record (`TopicConfig.brokers`), sorted:
+    what all registered brokers of the topic say together. A holder without QueueData is not
+    registered with the topic: it is away, or lost the topic. Empty: no record says.
+    """
+
+    topic: str
+    version: Int64
+    queues: tuple[QueueData, ...] = field(hash=False)
+    brokers: tuple[BrokerData, ...] = field(hash=False)
+    server: str = ""
+    holders: tuple[str, ...] = field(default=(), hash=False)
+
+    def queue_data(self, broker: str) -> QueueData | None:
+        return next((q for q in self.queues if q.broker == broker), None)
+
+    def broker(self, name: str) -> BrokerData | None:
+        return next((b for b in self.brokers if b.broker == name), None)
+
+    def incarnation(self, broker: str) -> str:
+        return next((q.incarnation for q in self.queues if q.broker == broker), "")
+
+    def write_queues(self) -> list[MessageQueue]:
+        """Queues a producer may choose: writable, and the master is there (TopicPublishInfo)."""
+        masters = {b.broker for b in self.brokers if b.master is not None}
+        return [
+            MessageQueue(self.topic, q.broker, n)
+            for q in sorted(self.queues, key=lambda q: q.broker)
+            if q.perm & Perm.WRITE and q.broker in masters
+            for n in range(q.write_queues)
+        ]
+
+    def read_queues(self) -> list[MessageQueue]:
+        """Queues a consumer reads, in the order of broker name and queue id."""
+        return [
+            MessageQueue(self.topic, q.broker, n)
+            for q in sorted(self.queues, key=lambda q: q.broker)
+            if q.perm & Perm.READ
+            for n in range(q.read_queues)
+        ]
+
+
+# --- calls to a NameServer ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRequest:
+    """A broker's full registration; it is also its heartbeat (REGISTER_BROKER).
+
+    `store` names the data directory that the process has locked: two live processes never have the same.
+    `held_since_us` is when a NameServer first gave this process its name; 0 before that.
+    """
+
+    identity: BrokerIdentity
+    data_version: DataVersion
+    topics: tuple[TopicConfig, ...] = field(hash=False)
+    lease_ms: Int64 = 12_000
+    ha_address: str = ""
+    enable_acting_master: bool = False
+    store: str = ""
+    held_since_us: Int64 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAnswer:
+    """What a broker learns by registering: its master, if it is a slave, and this NameServer's name."""
+
+    server: str
+    master_address: str = ""
+    ha_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """The cheap heartbeat: renews the lease if the topics are unchanged (QUERY_DATA_VERSION)."""
+
+    identity: BrokerIdentity
+    data_version: DataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """`registered` False asks for a full registration."""
+
+    server: str
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterRequest:
+    """A broker that goes away in good order (UNREGISTER_BROKER)."""
+
+    identity: BrokerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class WritePermissionRequest:
+    """Wipe (False) or restore (True) the write permission of a broker group's topics, here only."""
+
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WritePermissionAnswer:
+    topics: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker of the cluster view; `age_ms` since it was last heard of."""
+
+    identity: BrokerIdentity
+    age_ms: Int64
+    lease_ms: Int64
+    data_version: DataVersion
+    topics: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """All that one NameServer knows of who is alive: cluster to broker names, and each broker."""
+
+    server: str
+    clusters: dict[str, tuple[str, ...]] = field(hash=False)
+    brokers: tuple[LiveBroker, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """All topics of the cluster; `version` grows when a topic appears or goes."""
+
+    server: str
+    version: Int64
+    topics: tuple[str, ...] = field(hash=False)
+
+
+prepare_documents(__name__)

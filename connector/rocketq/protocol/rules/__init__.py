@@ -1,0 +1,1 @@
+"""What messages, topics and groups may be: tags, properties, reserved names."""

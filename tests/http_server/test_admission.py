@@ -1,0 +1,245 @@
+"""What a page on the web can have a browser send is refused; what else calls a server is not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketq.errors import InvalidConfiguration, InvalidRequest
+from rocketq.errors.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
+from rocketq.http_server.admission import Head, accepted_hosts, admit, hosts_given
+from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.http_server.runner import ServerThread
+from rocketq.model import Message
+from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.message_schema import from_messages
+from rocketq_broker import __main__ as broker_main
+from rocketq_broker import app as broker_app
+from rocketq_broker.app import DATA_ROUTES, BrokerApp
+from rocketq_broker.config import BrokerConfig
+from rocketq_broker.data_plane.send_single import QuickSends
+from rocketq_nameserver import app as nameserver_app
+from rocketq_nameserver.app import NameServerApp
+from rocketq_nameserver.config import NameServerConfig
+from tests.broker.conftest import Http
+
+RULE = Rule(Permission.ADMIN, Resource.TOPIC)
+HOSTS = accepted_hosts("192.0.2.1", "http://broker.example:8080", ["other.example", "2001:db8::1"])
+LOCAL = "10.1.2.3"
+
+
+def check(host: str | None = "localhost", version: str = "1.1", **headers: str) -> None:
+    given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    if host is not None:
+        given.append((b"host", host.encode("latin-1")))
+    admit(Head(given, LOCAL, version), RULE, HOSTS)
+
+
+# --- the decision -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("192.0.2.1", "192.0.2.1:1", "broker.example", "Broker.Example.:80", "other.example:10911"),
+        *("[2001:db8::1]:80", "[2001:DB8:0::1]", "localhost", "LOCALHOST:8080", "127.0.0.1", "127.9.9.9:5"),
+        *("[::1]", "[::1]:9876", "[::ffff:127.0.0.1]:1", LOCAL, f"{LOCAL}:5", f"[::ffff:{LOCAL}]"),
+    ],
+)
+def test_a_server_answers_to_its_own_names_whatever_the_port(host: str) -> None:
+    check(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("attacker.example", "192.0.2.2", "localhost.attacker.example", "127.0.0.1.attacker.example"),
+        *("attacker.example:10911", "localhost@attacker.example", "127.0.0.1:80@attacker", "localhost:x"),
+        *("xlocalhost", "127.1", "0x7f000001", "[::2]", "[::1", "::1", "a b", "\xff", ":80", "[localhost]"),
+    ],
+)
+def test_a_server_answers_to_no_other_host(host: str) -> None:
+    with pytest.raises(MisdirectedRequest) as caught:
+        check(host)
+    assert caught.value.facts == {"host": host}
+    assert "--allowed-hosts" in caught.value.hint
+
+
+def test_a_request_has_one_host_unless_it_is_older_than_hosts() -> None:
+    with pytest.raises(InvalidRequest, match="missing"):
+        check(None)
+    check(None, version="1.0")
+    with pytest.raises(InvalidRequest, match="twice"):
+        admit(Head([(b"host", b"localhost"), (b"host", b"localhost")], LOCAL), RULE, HOSTS)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(
+            "null",
+            "http://attacker.example",
+            "http://localhost:8888",
+            "http://127.0.0.1:10911",
+            "localhost:10911",
+        ),
+        *("file://", "chrome-extension://localhost:10911", "http://localhost:109110", "http://localhost"),
+    ],
+)
+def test_a_page_of_another_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ForeignOrigin):
+        check("localhost:10911", origin=origin)
+    with pytest.raises(ForeignOrigin):
+        check(None, version="1.0", origin=origin)
+
+
+def test_a_page_of_the_server_itself_may_call_it_by_any_of_its_names() -> None:
+    check("localhost:10911", origin="http://localhost:10911")
+    check("Broker.example", origin="https://broker.example")
+    check("[::1]:9", origin="http://[::1]:9")
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "text/plain; x=application/json", "application/jsonx", ARROW_STREAM]
+)
+def test_a_body_of_another_kind_than_the_call_takes_is_refused(kind: str) -> None:
+    for length in ({"content_length": "2"}, {"transfer_encoding": "chunked"}):
+        with pytest.raises(UnsupportedMediaType) as caught:
+            check(**length, content_type=kind)
+        assert caught.value.facts["wanted"] == "application/json"
+
+
+def test_what_is_json_however_it_is_written_or_has_no_body_passes() -> None:
+    check(content_length="2", content_type="application/json")
+    check(content_length="2", content_type="Application/JSON ; charset=utf-8")
+    check(content_length="0", content_type="text/plain")
+    check(content_type="text/plain")
+
+
+def test_a_compressed_body_is_refused_whatever_it_holds() -> None:
+    check(content_length="2", content_type="application/json", content_encoding="identity")
+    with pytest.raises(UnsupportedMediaType, match="gzip"):
+        check(content_length="2", content_type="application/json", content_encoding="gzip")
+
+
+def test_nobody_minds_the_kind_of_a_body_that_nobody_reads() -> None:
+    head = [(b"host", b"localhost"), (b"content-length", b"2"), (b"content-type", b"text/plain")]
+    admit(Head(head, LOCAL), NO_ROUTE, HOSTS)
+
+
+@pytest.mark.parametrize("host", ["http://a", "a:80", "a/b", "", "a b", "[::1]:9", "*", "*.a", "user@a"])
+def test_an_allowed_host_that_is_not_a_host_alone_is_refused_at_the_start(host: str) -> None:
+    for config in (
+        lambda: BrokerConfig(name="a", data_dir=Path(), allowed_hosts=(host,)),
+        lambda: NameServerConfig(allowed_hosts=(host,)),
+    ):
+        with pytest.raises(InvalidConfiguration, match="allowed_hosts"):
+            config()
+
+
+def test_hosts_are_given_one_by_one_or_with_commas() -> None:
+    assert hosts_given(["a.example, b.example", "::1", ""]) == ("a.example", "b.example", "::1")
+    given = ["--allowed-hosts", "a.example,b.example", "--allowed-hosts=::1"]
+    parsed = broker_main.parser().parse_args(["--name", "a", "--data-dir", ".", *given])
+    assert broker_main.config_of(parsed).hosts().names >= {"a.example", "b.example", "::1"}
+
+
+# --- every call of both servers ----------------------------------------------------------------
+
+
+@pytest.fixture(params=["broker", "nameserver"])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> BrokerApp | NameServerApp:
+    if request.param == "nameserver":
+        return nameserver_app.create_app(NameServerConfig(allowed_hosts=("known.example",)))
+    config = BrokerConfig(name="broker-a", data_dir=tmp_path, port=0, allowed_hosts=("known.example",))
+    return broker_app.create_app(config)
+
+
+@pytest.fixture
+def server(app: BrokerApp | NameServerApp) -> Iterator[Http]:
+    with ServerThread(app) as running:
+        yield Http(running.address)
+
+
+def calls_of(app: BrokerApp | NameServerApp) -> list[tuple[str, str]]:
+    """Every method and path of a server, the short path of sends, and some that it does not have."""
+    routes = app.control.routes if isinstance(app, BrokerApp) else app.api.routes
+    found = [(method, route.path) for route in routes for method in route.methods]  # type: ignore[attr-defined]
+    if isinstance(app, BrokerApp):
+        found += [(route.method, route.path) for route in DATA_ROUTES]
+        found.append(("POST", "/v1/topics/{topic}/messages?queue=0"))
+    found += [("GET", "/nowhere"), ("GET", "/v1/nowhere"), ("POST", "/livez"), ("DELETE", "/v1/topics")]
+    return [(method, re.sub(r"{\w+}", "0", path)) for method, path in found]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"host": "attacker.example"}, 421, "MISDIRECTED_REQUEST"),
+        ({"origin": "http://attacker.example"}, 403, "FOREIGN_ORIGIN"),
+        ({"origin": "null"}, 403, "FOREIGN_ORIGIN"),
+    ],
+)
+def test_no_call_can_be_made_by_a_page(
+    app: BrokerApp | NameServerApp, server: Http, headers: dict[str, str], status: int, code: str
+) -> None:
+    body = write_stream([from_messages([Message(b"x")])]).to_pybytes()
+    for method, path in calls_of(app):
+        given = body if method == "POST" and "messages" in path else None
+        kind = {} if given is None else {"content-type": ARROW_STREAM}
+        answer = server.call(method, path, given, kind | headers)
+        assert (answer.status, answer.code) == (status, code), (method, path, answer.body)
+
+
+def test_no_call_takes_the_text_that_a_page_may_send(app: BrokerApp | NameServerApp, server: Http) -> None:
+    for method, path in calls_of(app):
+        answer = server.call(method, path, b"{}", {"content-type": "text/plain"})
+        assert answer.status in (415, 404, 405), (method, path, answer.body)
+        assert answer.status == 415 or method not in ("POST", "PUT", "PATCH") or "/v1" not in path, path
+
+
+def test_pages_of_the_server_and_known_hosts_are_answered(server: Http) -> None:
+    own = {"host": f"known.example:{server.port}", "origin": f"http://known.example:{server.port}"}
+    for headers in (own, {"host": "localhost"}, {"host": f"127.0.0.1:{server.port}"}):
+        for path in ("/docs", "/docs/openapi.json", "/metrics", "/livez", "/v1/topics"):
+            assert server.call("GET", path, headers=headers).status == 200, path
+
+
+def test_a_send_from_a_page_stores_nothing_and_takes_no_short_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bool] = []
+    take = QuickSends.take
+
+    def counted(self: QuickSends, call: Any) -> bool:
+        taken.append(take(self, call))
+        return taken[-1]
+
+    monkeypatch.setattr(QuickSends, "take", counted)
+    body = write_stream([from_messages([Message(b"x")])]).to_pybytes()
+    with ServerThread(broker_app.create_app(BrokerConfig(name="a", data_dir=tmp_path, port=0))) as running:
+        broker = Http(running.address)
+        broker.create("orders")
+        arrow = {"content-type": ARROW_STREAM}
+        for headers in ({"host": "attacker.example"}, {"origin": "null"}):
+            assert broker.send("orders", body, "?queue=0", arrow | headers).status in (403, 421)
+        assert broker.send("orders", body, "?queue=0", arrow).status == 200
+        assert broker.total("orders") == 1
+    assert taken == [False, False, True]
+
+
+def test_a_connection_goes_on_after_a_call_that_was_refused(server: Http) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("GET", "/livez", headers={"origin": "null"})
+    refused = connection.getresponse()
+    assert (refused.status, json.loads(refused.read())["code"]) == (403, "FOREIGN_ORIGIN")
+    connection.request("GET", "/livez")
+    assert connection.getresponse().status == 200
+    connection.close()
