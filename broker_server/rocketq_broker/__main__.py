@@ -19,7 +19,6 @@ import structlog
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import hosts_given
 from rocketq.http_server.connection.deadlines import ServerLimits
-from rocketq.http_server.runner import Binding, address_of, configure_logging, listen, serve
 from rocketq.model import DEFAULT_QUEUES, FlushMode
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
@@ -152,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rocketq_broker: {error}", file=sys.stderr)
         return 2
     # Only now: it needs a POSIX system.
+    from rocketq.http_server.runner import Binding, address_of, configure_logging, listen, serve
 
     configure_logging()
     keep_freed_memory()
