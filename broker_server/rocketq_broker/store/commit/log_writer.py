@@ -317,7 +317,9 @@ class LogWriter:
         """
         oldest_ms = self._clock.monotonic_ms() - self._config.flush_timeout_ms
         late: list[Receipt] = []
-        for written in tuple(self._unconfirmed):
+        with self._confirming:
+            waiting = list(self._unconfirmed)
+        for written in waiting:
             if written.at_ms <= oldest_ms:
                 late += self._unanswered(written.plan)
         for receipt in late:
