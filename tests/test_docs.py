@@ -127,3 +127,11 @@ def test_the_make_targets_are_the_commands_of_dev_py() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     assert documented == set(phony[1].split()) - {"help"}
+
+
+def test_every_path_on_the_architecture_page_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+)`", page)
+    folders = [ROOT, *(ROOT / folder for folder in ("connector", "broker_server", "nameserver"))]
+    assert len(named) > 100
+    assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
