@@ -25,6 +25,12 @@ README: Final = (ROOT / "README.md").read_text()
 SHOWN: Final = "<!-- shown, not run -->"
 #: The address of documents; the tests' cluster is elsewhere.
 DOCUMENTED: Final = "http://127.0.0.1:9876"
+#: Every page, by its path.
+PAGES: Final = [
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+]
+COLUMNS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,12 @@ class Block:
 def blocks(document: str) -> list[Block]:
     pattern = re.compile(rf"({re.escape(SHOWN)}\n)?```(\w*)\n(.*?)```", re.DOTALL)
     return [Block(match[2], match[3], bool(match[1])) for match in pattern.finditer(document)]
+
+
+def anchors(document: str) -> set[str]:
+    """Return what links to a document's headings are called."""
+    headings = re.findall(r"^#+ (.*)$", document, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def environment(cluster: LocalCluster) -> dict[str, str]:
@@ -89,10 +101,22 @@ def test_what_is_only_shown_exists() -> None:
         assert done.returncode == 0
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("document", [*PAGES, "CHANGELOG.md"])
 def test_every_local_link_leads_somewhere(document: str) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / document).read_text())
-    assert not [link for link in links if not (ROOT / link).exists()]
+    """To a file, and to a heading of it where the link names one."""
+    path = ROOT / document
+    for file, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", path.read_text()):
+        target = path.parent / file if file else path
+        assert target.exists(), file
+        assert not anchor or anchor in anchors(target.read_text()), f"{file}#{anchor}"
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_no_line_of_prose_is_wider_than_120_columns(document: str) -> None:
+    """Tables, code blocks and lines that are one long link are free."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+    wide = [line for line in text.splitlines() if len(line) > COLUMNS_MAX]
+    assert [line for line in wide if not line.startswith("|") and " " in line.strip()] == []
 
 
 def test_the_make_targets_are_the_commands_of_dev_py() -> None:
@@ -103,3 +127,11 @@ def test_the_make_targets_are_the_commands_of_dev_py() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     assert documented == set(phony[1].split()) - {"help"}
+
+
+def test_every_path_on_the_architecture_page_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)+)`", page)
+    folders = [ROOT, *(ROOT / folder for folder in ("connector", "broker_server", "nameserver"))]
+    assert len(named) > 100
+    assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
