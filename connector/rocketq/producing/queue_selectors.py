@@ -34,6 +34,7 @@ from rocketq.model import MessageQueue
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
+from rocketq.protocol.message_schema import TEXT_COLUMNS
 
 #: A slice this small is not cut further to reach more queues.
 SPREAD_MESSAGES_MIN: Final = 64
@@ -381,7 +382,7 @@ def _fixed_bytes(batch: pa.RecordBatch) -> int:
 def _text_offsets(batch: pa.RecordBatch) -> Iterator[npt.NDArray[np.int32]]:
     """Yield for each column of texts that has any where each begins, and the end of the last."""
     rows = batch.num_rows
-    for name in ("body", "key", "tag"):
+    for name in TEXT_COLUMNS:
         column = batch.column(name)
         if column.null_count < rows:
             yield np.frombuffer(column.buffers()[1], np.int32, rows + 1, 4 * column.offset)
