@@ -62,24 +62,24 @@ class RocketqDataSource(DataSource):
         return RocketqStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RocketqWriter:
-        from pyspark_rocketq.options.options import QueueSelection, sink_options
+        from pyspark_rocketq.options.options import sink_options
         from pyspark_rocketq.options.table import Use
         from pyspark_rocketq.write.rows_to_messages import check_sink_schema
         from pyspark_rocketq.write.writer import RocketqWriter, refuse_overwrite
 
         options = sink_options(self.options, Use.BATCH_WRITE)
         refuse_overwrite(overwrite)
-        check_sink_schema(schema, options.topic, options.selection is QueueSelection.HASH)
+        check_sink_schema(schema, options.topic, options.selection_needs_key)
         return RocketqWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RocketqStreamWriter:  # noqa: N802
         """Return the sink of a query. `overwrite` is output mode complete: each batch is the whole result,
         and is sent whole, as Kafka's sink does."""
-        from pyspark_rocketq.options.options import QueueSelection, sink_options
+        from pyspark_rocketq.options.options import sink_options
         from pyspark_rocketq.options.table import Use
         from pyspark_rocketq.write.rows_to_messages import check_sink_schema
         from pyspark_rocketq.write.writer import RocketqStreamWriter
 
         options = sink_options(self.options, Use.STREAM_WRITE)
-        check_sink_schema(schema, options.topic, options.selection is QueueSelection.HASH)
+        check_sink_schema(schema, options.topic, options.selection_needs_key)
         return RocketqStreamWriter(options)

@@ -101,14 +101,6 @@ class SourceOptions:
     broker_wait_ms: int
 
 
-class QueueSelection(StrEnum):
-    """How the sink chooses a queue for a row that does not name one."""
-
-    ROUND_ROBIN = "roundRobin"
-    HASH = "hash"
-    RANDOM = "random"
-
-
 class Delivery(StrEnum):
     """What the sink promises about a micro-batch, or about a batch write."""
 
@@ -130,7 +122,10 @@ class SinkOptions:
 
     nameservers: tuple[str, ...]
     topic: str | None
-    selection: QueueSelection
+    #: How a queue is chosen for a row that does not name one: a name of `queue_selectors.STRATEGIES`, and
+    #: whether that strategy needs the column `key`.
+    selection: str
+    selection_needs_key: bool
     compression: str | None
     delivery: Delivery
     sink: str | None
@@ -193,12 +188,12 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         )
     compression = given.choice("compression", ("none", "lz4", "zstd"), "none")
     delivery = _delivery(given, use)
+    selection, needs_key = _queue_selection(given)
     return SinkOptions(
         nameservers=given.nameservers(),
         topic=topic,
-        selection=QueueSelection(
-            given.choice("queueSelection", tuple(QueueSelection), QueueSelection.ROUND_ROBIN)
-        ),
+        selection=selection,
+        selection_needs_key=needs_key,
         compression=None if compression == "none" else compression,
         delivery=delivery,
         sink=_sink_name(given, "sinkId"),
@@ -215,6 +210,20 @@ REQUEST_BYTES_MAX: Final = 12 * 1024 * 1024
 
 
 # --- the groups of options that depend on one another ---------------------------------
+
+
+def _queue_selection(given: Given) -> tuple[str, bool]:
+    """Return the name of the strategy that chooses queues, and whether it needs keys."""
+    from rocketq.producing.queue_selectors import DEFAULT_STRATEGY, STRATEGIES
+
+    names = {_camel_case(name): name for name in STRATEGIES}
+    name = names[given.choice("queueSelection", tuple(names), _camel_case(DEFAULT_STRATEGY))]
+    return name, STRATEGIES[name].needs_key
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _delivery(given: Given, use: Use) -> Delivery:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from rocketq.model import MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice
+from rocketq.protocol.message_schema import MESSAGE_COLUMNS
 
 #: Frames are joined, which copies them, until a batch has this many rows or bytes. Measured, larger
 #: batches cost Spark no less.
@@ -27,13 +28,7 @@ BATCH_ROWS_MAX: Final = 65_536
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 #: Columns that are the message's own, by their name in the frame's batch.
-_FROM_FRAME: Final = {
-    "key": "key",
-    "value": "body",
-    "tag": "tag",
-    "properties": "properties",
-    "born_timestamp": "born_at",
-}
+_FROM_FRAME: Final = {column.row_name: column.name for column in MESSAGE_COLUMNS}
 
 
 class RowBuilder:

@@ -33,7 +33,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.errors import BatchUnknown
 from pyspark_rocketq.options.options import SinkOptions
-from pyspark_rocketq.write.task_sender import placement, producer_for, shipped
+from pyspark_rocketq.write.task_sender import producer_for, queue_choice, send_all
 from rocketq.errors import RocketqError
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers, SinkBusy, SinkQueryChanged
 from rocketq.model import SendStatus
@@ -42,9 +42,6 @@ from rocketq.sinks.sink import Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_rocketq.write.rows_to_messages import Destination
-    from rocketq.producing.staged_send import StagedSlice
 
 log = logging.getLogger("pyspark_rocketq")
 
@@ -119,14 +116,11 @@ def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch
         raise
     if decided is not None and batch.number <= decided:
         return StagedCommit(batch, (), _counted(options, rows))
-    producer, name = producer_for(options), sink.stage(batch.number, batch.run)
-
-    def stage(destination: Destination, table: pa.Table) -> list[StagedSlice]:
-        return producer.stage_batch(name, destination.topic, table, **placement(options, destination))
-
     from rocketq.producing.staged_send import participants, rows_by_topic
 
-    staged = shipped(stage, options, rows)
+    stage = sink.stage(batch.number, batch.run)
+    sender = producer_for(options).batch_stager(stage, **queue_choice(options))
+    staged = send_all(sender, options, rows)
     less_safe = sum(piece.count for piece in staged if piece.status is not SendStatus.SEND_OK)
     return StagedCommit(batch, participants(staged), rows_by_topic(staged), less_safe)
 

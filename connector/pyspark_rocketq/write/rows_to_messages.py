@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from pyspark_rocketq.errors import SchemaMismatch
 from rocketq.errors import InvalidBatch
 from rocketq.model import MessageQueue
-from rocketq.protocol.message_schema import PROPERTIES_TYPE
+from rocketq.protocol.message_schema import MESSAGE_COLUMNS
 
 _TEXT: Final = (StringType, BinaryType)
 SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
@@ -48,13 +48,8 @@ SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "queue": (IntegerType, ShortType, LongType),
 }
 
-#: What becomes of a sink column in schema message/1.
-_MESSAGE_FIELDS: Final = (
-    ("key", "key", pa.binary()),
-    ("tag", "tag", pa.string()),
-    ("value", "body", pa.binary()),
-    ("properties", "properties", PROPERTIES_TYPE),
-)
+#: The sink columns that are the message's own; the others say where a row goes.
+_MESSAGE_COLUMNS: Final = tuple(column for column in MESSAGE_COLUMNS if column.row_name in SINK_COLUMNS)
 
 
 def check_sink_schema(schema: StructType, topic_option: str | None, hashes: bool) -> None:
@@ -200,9 +195,9 @@ def _require(batch: pa.RecordBatch, name: str, hint: str) -> None:
 def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the message's own columns under their names in message/1; large layouts become plain ones."""
     names, columns = [], []
-    for name, field, kind in _MESSAGE_FIELDS:
-        if name in batch.schema.names:
-            column = batch.column(name)
-            names.append(field)
-            columns.append(column if column.type == kind else pc.cast(column, kind))
+    for field in _MESSAGE_COLUMNS:
+        if field.row_name in batch.schema.names:
+            column = batch.column(field.row_name)
+            names.append(field.name)
+            columns.append(column if column.type == field.type else pc.cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, names=names)

@@ -1,141 +1,69 @@
-"""What one task sends: rows gathered into requests, a few of these in flight, all acknowledged in the end.
+"""Sending the rows of one task: each batch goes to the producer's batch sender.
 
-Rows of one destination are gathered into requests of `maxRequestBytes`, and a few requests are
-kept in flight, so that preparing the next and sending the last happen at the same time. Where
-order matters (queueSelection=hash, rows that name their queue) there is only one in flight.
-What a request is, a send or a staged send, is the caller's.
+The sender gathers rows into requests of `maxRequestBytes` and keeps a few of these in flight
+(`rocketq.producing.batch_sender`); at-least-once tasks give it a sender that sends, exactly-once tasks one
+that stages. Each Python process keeps one producer for each set of options.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypedDict, TypeVar, cast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, TypeVar, cast
 
 from pyspark_rocketq.connections import connection_to
-from pyspark_rocketq.options.options import QueueSelection, SinkOptions
+from pyspark_rocketq.options.options import SinkOptions
 from rocketq.config import ProducerConfig
 from rocketq.errors import QueueNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_rocketq.write.rows_to_messages import Destination
-    from rocketq.model import MessageQueue
-    from rocketq.producing.producer import Producer, SelectionName
+    from rocketq.producing.batch_sender import BatchSender
+    from rocketq.producing.producer import Producer
 
-#: Requests in flight of one task, where order does not matter.
-IN_FLIGHT: Final = 3
-#: A task holds at most so many requests' worth of rows that are not full requests yet.
-GATHERED_REQUESTS: Final = 4
-#: Batches of this size on average go out as they came from Spark, in turn to the queues and without a copy.
-JOIN_BELOW_BYTES: Final = 512 * 1024
 #: Attempts end with sendTimeoutMs, not with their number.
 RETRIES: Final = 1_000
+#: Threads that send the requests of a task: three requests in flight, to two brokers each.
+SENDER_THREADS: Final = 6
 
 R = TypeVar("R")
 
 
-class Placement(TypedDict, total=False):
-    """What chooses the queues of a request, as `Producer.send_batch` and `stage_batch` take it."""
+class QueueChoice(TypedDict, total=False):
+    """What chooses the queues of rows, as `Producer.batch_sender` and `batch_stager` take it."""
 
-    queue: MessageQueue
     ordering_key: str
-    selection: SelectionName
+    selection: str
 
 
-def placement(options: SinkOptions, destination: Destination) -> Placement:
-    """Return what chooses the queues: the rows' own queue, or what `queueSelection` says."""
-    if destination.queue is not None:
-        return {"queue": destination.queue}
-    if options.selection is QueueSelection.HASH:
-        return {"ordering_key": "key"}
-    return {"selection": "random" if options.selection is QueueSelection.RANDOM else "round_robin"}
+def queue_choice(options: SinkOptions) -> QueueChoice:
+    """Return what `queueSelection` says; a row that names its queue goes there all the same."""
+    if options.selection_needs_key:
+        return {"selection": options.selection, "ordering_key": "key"}
+    return {"selection": options.selection}
 
 
-class Shipment(Generic[R]):
-    """Rows on their way; `send` makes one request and returns a result for each slice."""
+def send_all(sender: BatchSender[R], options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> list[R]:
+    """Send all rows of a task; return the results when the last request is acknowledged."""
+    from pyspark_rocketq.write.rows_to_messages import addressed
 
-    def __init__(self, send: Callable[[Destination, pa.Table], list[R]], options: SinkOptions) -> None:
-        self._request, self._options = send, options
-        self._in_flight_max = 1 if options.selection is QueueSelection.HASH else IN_FLIGHT
-        self._gathered: dict[Destination, list[pa.RecordBatch]] = {}
-        self._gathered_bytes: dict[Destination, int] = {}
-        self._in_flight: set[Future[list[R]]] = set()
-        self._workers = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="rocketq-sink")
-        self._results: list[R] = []
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take over the rows of a batch; blocks while enough is in flight. Raises what a send raised."""
-        from pyspark_rocketq.write.rows_to_messages import addressed
-        from rocketq.producing.queue_selectors import ROW_BYTES
-
-        for destination, messages in addressed(batch, self._options.topic):
-            size = messages.nbytes + ROW_BYTES * messages.num_rows
-            held = self._gathered_bytes.get(destination, 0)
-            if held and held + size > self._options.max_request_bytes:
-                self._ship(destination)
-                held = 0
-            self._gathered.setdefault(destination, []).append(messages)
-            self._gathered_bytes[destination] = held + size
-        while sum(self._gathered_bytes.values()) > GATHERED_REQUESTS * self._options.max_request_bytes:
-            self._ship(max(self._gathered_bytes, key=lambda d: self._gathered_bytes[d]))
-
-    def finish(self) -> list[R]:
-        """Send what is left, wait for every acknowledgement, and return all results."""
-        for destination in list(self._gathered):
-            self._ship(destination)
-        self._settle(0)
-        return self._results
-
-    def close(self) -> None:
-        """Let nothing go on after the task: what has not begun is dropped, what is in flight ends."""
-        self._workers.shutdown(wait=True, cancel_futures=True)
-
-    def _ship(self, destination: Destination) -> None:
-        import pyarrow as pa
-
-        batches = self._gathered.pop(destination)
-        table = pa.Table.from_batches(batches)
-        large = self._gathered_bytes.pop(destination) >= JOIN_BELOW_BYTES * len(batches)
-        if self._options.selection is not QueueSelection.ROUND_ROBIN or not large:
-            # Each batch becomes frames of its own, and small frames are dear ever after.
-            table = table.combine_chunks()
-        allowed = 1 if destination.queue is not None else self._in_flight_max
-        self._settle(allowed - 1)
-        self._in_flight.add(self._workers.submit(self._sent, destination, table))
-
-    def _sent(self, destination: Destination, table: pa.Table) -> list[R]:
+    named_by_rows = set()
+    with sender:
         try:
-            return self._request(destination, table)
+            for batch in batches:
+                if batch.num_rows:
+                    for destination, messages in addressed(batch, options.topic):
+                        if destination.queue is not None:
+                            named_by_rows.add(destination.queue)
+                        sender.add(destination.topic, messages, destination.queue)
+            return sender.finish()
         except QueueNotFound as error:
-            if destination.queue is not None:
+            place = (error.facts["topic"], error.facts.get("broker"), error.facts["queue"])
+            if any((queue.topic, queue.broker, queue.queue) == place for queue in named_by_rows):
                 error.hint = f"Rows name this queue in their columns broker and queue. {error.hint}"
             raise
-
-    def _settle(self, left: int) -> None:
-        """Wait until at most `left` requests are in flight; raise what one of them raised."""
-        while len(self._in_flight) > left:
-            done, _ = wait(self._in_flight, return_when=FIRST_COMPLETED)
-            self._in_flight -= done
-            for future in done:
-                self._results += future.result()
-
-
-def shipped(
-    send: Callable[[Destination, pa.Table], list[R]], options: SinkOptions, batches: Iterator[pa.RecordBatch]
-) -> list[R]:
-    """Send all rows of a task; return when the last is acknowledged."""
-    shipment = Shipment(send, options)
-    try:
-        for batch in batches:
-            if batch.num_rows:
-                shipment.add(batch)
-        return shipment.finish()
-    finally:
-        shipment.close()
 
 
 _producers: dict[tuple[int, tuple[str, ...], int, int, str | None], Producer] = {}
@@ -143,7 +71,7 @@ _lock = threading.Lock()
 
 
 def producer_for(options: SinkOptions) -> Producer:
-    """Return this process's producer for these options: what it learned of slow brokers serves on."""
+    """Return this process's producer for these options, which remembers slow brokers from task to task."""
     from rocketq.producing.producer import Producer
 
     key = (
@@ -162,6 +90,7 @@ def producer_for(options: SinkOptions) -> Producer:
                 retries=RETRIES,
                 compression=cast(Literal["lz4", "zstd"] | None, options.compression),
                 request_bytes=options.max_request_bytes,
+                sender_threads=SENDER_THREADS,
             )
             found = _producers[key] = Producer(connection.transport, connection.routes, config=config)
         return found

@@ -24,14 +24,12 @@ from pyspark.sql.datasource import (
 
 from pyspark_rocketq.options.options import Delivery, SinkOptions
 from pyspark_rocketq.write import exactly_once
-from pyspark_rocketq.write.task_sender import placement, producer_for, shipped
+from pyspark_rocketq.write.task_sender import producer_for, queue_choice, send_all
 from rocketq.errors import InvalidConfiguration
-from rocketq.model import SendResult, SendStatus
+from rocketq.model import SendStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_rocketq.write.rows_to_messages import Destination
 
 log = logging.getLogger("pyspark_rocketq")
 
@@ -47,12 +45,8 @@ class SinkCommit(WriterCommitMessage):
 
 def send_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
     """Send all rows of a task; return when the last is acknowledged."""
-    producer = producer_for(options)
-
-    def send(destination: Destination, table: pa.Table) -> list[SendResult]:
-        return producer.send_batch(destination.topic, table, **placement(options, destination))
-
-    results = shipped(send, options, batches)
+    sender = producer_for(options).batch_sender(**queue_choice(options))
+    results = send_all(sender, options, batches)
     less_safe = sum(result.count for result in results if result.status is not SendStatus.SEND_OK)
     if less_safe:
         log.warning("%d messages are stored, but not as safely as their broker is set to.", less_safe)

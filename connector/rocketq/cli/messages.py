@@ -35,13 +35,25 @@ ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 JSON_FIELDS: Final = {"body", "key", "tag", "properties", "ordering_key"}
 
 
-class _Selections(click.Choice[str]):
-    """The ways to choose a queue; `hash`, which once meant the key, is answered with what to say now."""
+class _Selections(click.ParamType[str]):
+    """The strategies that need no ordering key. They are loaded when they are used, since they load numpy."""
+
+    name = "selection"
+
+    def names(self) -> list[str]:
+        from rocketq.producing.queue_selectors import STRATEGIES
+
+        return [name for name, strategy in STRATEGIES.items() if not strategy.needs_key]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self.names())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "hash":
             self.fail("hash is not a selection: give --ordering-key, or ordering_key in each JSON line.")
-        return super().convert(value, param, ctx)
+        if value not in self.names():
+            self.fail(f"{value!r} is none of {', '.join(self.names())}.", param, ctx)
+        return value
 
 
 @click.command()
@@ -60,7 +72,7 @@ class _Selections(click.Choice[str]):
 )
 @click.option(
     "--selection",
-    type=_Selections(["round_robin", "random"]),
+    type=_Selections(),
     help="How a queue is chosen for messages without an ordering key.  [default: round_robin]",
 )
 @nameservers_option

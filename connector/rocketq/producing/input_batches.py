@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.model import Message
-from rocketq.producing.queue_selectors import Hashes
+from rocketq.producing.queue_selectors import Hashes, batch_bytes
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages, normalise
@@ -28,12 +29,26 @@ CHUNK_BYTES_MIN: Final = 64 * 1024
 _BORN_AT: Final = MESSAGE_SCHEMA.get_field_index("born_at")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OrderedBatch:
     """A batch of schema message/1, and the hash of each message's ordering key if there are such keys."""
 
     batch: pa.RecordBatch
     hashes: Hashes | None = None
+
+    @cached_property
+    def nbytes(self) -> int:
+        """About how many bytes the batch takes in a request."""
+        return batch_bytes(self.batch)
+
+
+def combined(batches: Sequence[OrderedBatch]) -> OrderedBatch:
+    """Return the rows of all batches, of which there is at least one, as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches([one.batch for one in batches]).combine_chunks().to_batches()
+    hashes = [one.hashes for one in batches if one.hashes is not None]
+    return OrderedBatch(whole, np.concatenate(hashes) if hashes else None)
 
 
 def ordered_batches(data: Any, ordering_key: OrderingKeys | None, now_us: int) -> list[OrderedBatch]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.model import MessageQueue
-from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
+from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
 
 #: Batches in one request: the broker checks each, and takes at most 1,024.
 REQUEST_SLICES_MAX: Final = 256
@@ -68,7 +68,7 @@ def parcels(topic: str, slices: Sequence[QueueSlice], request_bytes: int) -> dic
 
     for piece in slices:
         broker = piece.queue.broker
-        size = batch_bytes(piece.batch)
+        size = piece.nbytes
         taken = open_slices.get(broker)
         if taken and (open_bytes[broker] + size > request_bytes or len(taken) == REQUEST_SLICES_MAX):
             close(broker)

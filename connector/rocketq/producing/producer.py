@@ -13,7 +13,7 @@ key's hash, one with a `queue` to that queue, and neither is moved elsewhere whi
 route. A topic that does not exist is created
 where the brokers allow it. How attempts follow each other is in
 `send_attempts`, how messages gather in `accumulator`, how a batch is shared
-out in `shared_send`, and what staging is for in `rocketq.sinks.sink`.
+sent in `batch_sender`, and what staging is for in `rocketq.sinks.sink`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,25 +31,29 @@ import pyarrow as pa
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, RocketqError, SendFailed
+from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, RocketqError
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.accumulator import Destination, Waiting
+from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.input_batches import OrderingKeys, ordered_batches
+from rocketq.producing.input_batches import OrderingKeys
 from rocketq.producing.parcels import Parcel, parcels
 from rocketq.producing.queue_selectors import (
+    DEFAULT_KEYED_STRATEGY,
+    DEFAULT_STRATEGY,
     ByHash,
     Explicit,
     QueueSelector,
     QueueSlice,
     RoundRobin,
     Selection,
-    named,
+    no_ordering_key,
+    resolved_queue,
+    strategy,
 )
 from rocketq.producing.send_attempts import APPEND, Delivery, Post
-from rocketq.producing.shared_send import SharedSend, grouped, partitioned
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.protocol.hashing import hash_column, hash_value
@@ -61,7 +65,8 @@ from rocketq.protocol.sink_documents import StageName
 log = logging.getLogger("rocketq.producing.producer")
 
 Text: TypeAlias = bytes | str
-SelectionName: TypeAlias = Literal["round_robin", "random"]
+#: A name of `queue_selectors.STRATEGIES`.
+SelectionName: TypeAlias = str
 R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
@@ -77,8 +82,17 @@ class Placing:
     queue: MessageQueue | int | None
 
     def check(self) -> None:
-        """Raise InvalidConfiguration if more than one of them chooses the queues."""
-        choices = {"queue": self.queue, "selection": self.selection, "ordering_key": self.ordering_key}
+        """Raise InvalidConfiguration if more than one of them chooses the queues.
+
+        A strategy that needs keys goes with `ordering_key`, and not without it.
+        """
+        named = strategy(self.selection) if isinstance(self.selection, str) else None
+        if named is not None and named.needs_key:
+            if self.ordering_key is None:
+                raise no_ordering_key(str(self.selection), "nothing says what orders the messages")
+            choices: dict[str, object] = {"queue": self.queue, "ordering_key": self.ordering_key}
+        else:
+            choices = {"queue": self.queue, "selection": self.selection, "ordering_key": self.ordering_key}
         given = [name for name, value in choices.items() if value is not None]
         if len(given) > 1:
             why = f"it contradicts {given[1]}, which chooses the queue itself"
@@ -219,7 +233,7 @@ class Producer:
         the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
-        return self._share_out(topic, data, placing, compression, timeout_ms, APPEND)
+        return self._send_all(topic, data, placing, compression, timeout_ms, APPEND)
 
     def stage_batch(
         self,
@@ -240,7 +254,35 @@ class Producer:
         """
         post = StagedPost(stage, self._transport)
         placing = Placing(ordering_key, selection, queue)
-        return self._share_out(topic, data, placing, compression, timeout_ms, post)
+        return self._send_all(topic, data, placing, compression, timeout_ms, post)
+
+    def batch_sender(
+        self,
+        *,
+        ordering_key: str | None = None,
+        selection: SelectionName | QueueSelector | None = None,
+        compression: Compression | None = None,
+        timeout_ms: int | None = None,
+    ) -> BatchSender[SendResult]:
+        """Return a sender for data that comes batch after batch; use it in `with`, and from one thread.
+
+        `sender.add(topic, data, queue)` takes data as `send_batch` does and gathers it into requests, of
+        which a few are in flight at a time; `sender.finish()` returns a result for each slice stored.
+        """
+        return self._batch_sender(Placing(ordering_key, selection, None), compression, timeout_ms, APPEND)
+
+    def batch_stager(
+        self,
+        stage: StageName,
+        *,
+        ordering_key: str | None = None,
+        selection: SelectionName | QueueSelector | None = None,
+        compression: Compression | None = None,
+        timeout_ms: int | None = None,
+    ) -> BatchSender[StagedSlice]:
+        """Return a sender as `batch_sender` does, that puts the messages on a stage (`stage_batch`)."""
+        post = StagedPost(stage, self._transport)
+        return self._batch_sender(Placing(ordering_key, selection, None), compression, timeout_ms, post)
 
     # --- life --------------------------------------------------------------------
 
@@ -312,7 +354,7 @@ class Producer:
         ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=APPEND)
         return result
 
-    def _share_out(
+    def _send_all(
         self,
         topic: str,
         data: Any,
@@ -321,25 +363,29 @@ class Producer:
         timeout_ms: int | None,
         post: Post[R],
     ) -> list[R]:
+        # One group at a time: after a failure nothing more of the data is sent.
+        with self._batch_sender(placing, compression, timeout_ms, post, in_flight=1) as sender:
+            sender.add(topic, data, placing.queue)
+            return sender.finish()
+
+    def _batch_sender(
+        self,
+        placing: Placing,
+        compression: Compression | None,
+        timeout_ms: int | None,
+        post: Post[R],
+        in_flight: int = IN_FLIGHT,
+    ) -> BatchSender[R]:
         placing.check()
-        batches = ordered_batches(data, placing.ordering_key, self._clock.now_us())
-        selector = self._batch_selector(topic, placing, self._queues(topic))
-        slice_bytes = min(self.config.slice_bytes, self.config.request_bytes)
-        codec = compression or self.config.compression
-        sending = SharedSend(
-            lambda parcel: self._deliver(parcel, selector, codec, timeout_ms, post=post), self._pool
+        plan = SendPlan(
+            self._batch_selector(placing),
+            placing.ordering_key,
+            post,
+            compression or self.config.compression,
+            timeout_ms or self.config.timeout_ms,
+            in_flight,
         )
-        try:
-            for together in grouped(batches, self.config.request_bytes):
-                choice = Selection(
-                    now_ms=self._delivery.now_ms(), slice_bytes=slice_bytes, batches=len(together)
-                )
-                slices = partitioned(selector, self._queues(topic), together, choice)
-                sending.send(parcels(topic, slices, self.config.request_bytes))
-        except SendFailed as error:
-            _tell_what_was_stored(error, [r for r in sending.results if isinstance(r, SendResult)])
-            raise
-        return sending.results
+        return BatchSender(plan, self._delivery, self.config, self._clock, self._queues, self._pool)
 
     def _deliver(
         self,
@@ -400,17 +446,20 @@ class Producer:
                 raise InvalidConfiguration(
                     "queue", queue, "it contradicts ordering_key, which chooses the queue itself"
                 )
-            return Explicit(_resolved(topic, queue, queues))
+            return Explicit(resolved_queue(topic, queue, queues))
         return self._round_robin if order is None else self._by_hash
 
-    def _batch_selector(self, topic: str, placing: Placing, queues: Sequence[MessageQueue]) -> QueueSelector:
-        if placing.queue is not None:
-            return Explicit(_resolved(topic, placing.queue, queues))
-        if placing.ordering_key is not None:
-            return self._by_hash
-        if placing.selection is None or placing.selection == "round_robin":
-            return self._round_robin
-        return named(placing.selection) if isinstance(placing.selection, str) else placing.selection
+    def _batch_selector(self, placing: Placing) -> QueueSelector:
+        chosen = placing.selection
+        if chosen is not None and not isinstance(chosen, str):
+            return chosen
+        name = chosen or (DEFAULT_STRATEGY if placing.ordering_key is None else DEFAULT_KEYED_STRATEGY)
+        # These two are shared by all sends, so that they go on where the send before ended.
+        shared: Mapping[str, QueueSelector] = {
+            DEFAULT_STRATEGY: self._round_robin,
+            DEFAULT_KEYED_STRATEGY: self._by_hash,
+        }
+        return shared.get(name) or strategy(name).make(self.fault if self.config.fault_avoidance else None)
 
     def _started_pipeline(self) -> Pipeline:
         with self._lock:
@@ -429,29 +478,6 @@ class Producer:
                     self.config.sender_threads, thread_name_prefix="rocketq-batch"
                 )
             return self._workers
-
-
-def _tell_what_was_stored(error: SendFailed, results: Sequence[SendResult]) -> None:
-    if results:
-        error.facts["stored"] = [[r.queue.broker, r.queue.queue, r.offset, r.count] for r in results]
-        error.hint = f"{sum(r.count for r in results)} messages of this call were stored. {error.hint}"
-
-
-def _resolved(topic: str, queue: MessageQueue | int, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """Return the queue that is meant; a number alone must be unambiguous."""
-    if isinstance(queue, MessageQueue):
-        if queue.topic != topic:
-            raise InvalidConfiguration("queue", str(queue), f"it is not a queue of topic {topic!r}")
-        return queue
-    matching = [q for q in queues if q.queue == queue]
-    if len(matching) > 1:
-        raise InvalidConfiguration(
-            "queue",
-            queue,
-            f"{len(matching)} brokers have a queue of this number",
-            hint="Give a MessageQueue, for example one of client.route(topic).write_queues().",
-        )
-    return matching[0] if matching else MessageQueue(topic, queues[0].broker, queue)
 
 
 def _bytes(value: Text | None) -> bytes | None:

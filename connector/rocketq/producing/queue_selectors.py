@@ -20,8 +20,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ from rocketq.model import MessageQueue
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
+from rocketq.protocol.message_schema import TEXT_COLUMNS
 
 #: A slice this small is not cut further to reach more queues.
 SPREAD_MESSAGES_MIN: Final = 64
@@ -60,7 +62,7 @@ class Selection:
     batches: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueSlice:
     """Messages of one queue, in their order; `first_row` is where the first was in the batch given.
 
@@ -79,6 +81,18 @@ class QueueSlice:
         if self.rows is not None:
             return self.rows
         return np.arange(self.first_row, self.first_row + self.batch.num_rows)
+
+    def moved_by(self, rows: int) -> QueueSlice:
+        """Return the slice with its place counted from `rows` rows earlier."""
+        if not rows:
+            return self
+        places = None if self.rows is None else rows + self.rows
+        return replace(self, first_row=rows + self.first_row, rows=places)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """About how many bytes the messages take in a request."""
+        return batch_bytes(self.batch)
 
 
 class QueueSelector(Protocol):
@@ -175,7 +189,7 @@ class ByHash:
     ) -> list[QueueSlice]:
         hashes = selection.hashes
         if hashes is None:
-            raise no_ordering_key("it chooses the queue by the hash of an ordering key")
+            raise no_ordering_key("hash", "it chooses the queue by the hash of an ordering key")
         chosen = queue_of(hashes, len(queues))
         keyless = np.flatnonzero(hashes == NULL_HASH)
         if keyless.size:
@@ -209,24 +223,68 @@ class Explicit:
         ]
 
 
-def named(selection: str, fault: FaultTolerance | None = None) -> QueueSelector:
-    """Return a selector by its name: round_robin or random."""
-    if selection == "round_robin":
-        return RoundRobin(fault)
-    if selection == "random":
-        return Random()
-    if selection == "hash":
-        raise no_ordering_key("nothing says what orders the messages")
-    raise InvalidConfiguration(
-        "selection", selection, "there is no such selection", hint="Use round_robin or random."
-    )
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to choose queues that has a name."""
+
+    make: Callable[[FaultTolerance | None], QueueSelector]
+    #: Whether the messages need ordering keys: in Python `ordering_key`, in Spark the column `key`.
+    needs_key: bool
 
 
-def no_ordering_key(why: str) -> InvalidConfiguration:
-    """Return the error for a choice by hash without ordering keys."""
+#: Every strategy by its name. `Producer`, `rocketq produce --selection` and Spark's option `queueSelection`
+#: take their names from here (Spark writes them in camel case); docs/client.md and docs/spark.md list them.
+STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "round_robin": Strategy(RoundRobin, needs_key=False),
+    "hash": Strategy(lambda _: ByHash(), needs_key=True),
+    "random": Strategy(lambda _: Random(), needs_key=False),
+}
+#: What chooses when nothing is said, and what chooses when only ordering keys are given.
+DEFAULT_STRATEGY: Final = "round_robin"
+DEFAULT_KEYED_STRATEGY: Final = "hash"
+
+
+def strategy(name: str) -> Strategy:
+    """Return the strategy of a name. Raises InvalidConfiguration."""
+    found = STRATEGIES.get(name)
+    if found is None:
+        names = ", ".join(STRATEGIES)
+        raise InvalidConfiguration(
+            "selection", name, "there is no such selection", hint=f"Use one of {names}."
+        )
+    return found
+
+
+def is_contiguous(selector: QueueSelector) -> bool:
+    """Whether the selector cuts a batch into runs of rows without a copy, and gathers no single rows."""
+    return isinstance(selector, RoundRobin | Explicit)
+
+
+def resolved_queue(topic: str, queue: MessageQueue | int, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return the queue that a caller named; a number alone must be unambiguous among `queues`.
+
+    Raises InvalidConfiguration.
+    """
+    if isinstance(queue, MessageQueue):
+        if queue.topic != topic:
+            raise InvalidConfiguration("queue", str(queue), f"it is not a queue of topic {topic!r}")
+        return queue
+    matching = [q for q in queues if q.queue == queue]
+    if len(matching) > 1:
+        raise InvalidConfiguration(
+            "queue",
+            queue,
+            f"{len(matching)} brokers have a queue of this number",
+            hint="Give a MessageQueue, for example one of client.route(topic).write_queues().",
+        )
+    return matching[0] if matching else MessageQueue(topic, queues[0].broker, queue)
+
+
+def no_ordering_key(name: str, why: str) -> InvalidConfiguration:
+    """Return the error for a strategy that needs ordering keys and got none."""
     return InvalidConfiguration(
         "selection",
-        "hash",
+        name,
         why,
         hint='Give ordering_key in its place: ordering_key="key" orders by the column key.',
     )
@@ -283,11 +341,11 @@ def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tup
     rows = batch.num_rows
     if rows == 0:
         return []
-    ends = row_ends(batch)
-    total = int(ends[-1])
+    total = batch_bytes(batch)
     parts = max(-(-total // slice_bytes), parts_min, -(-rows // BATCH_MESSAGES_MAX))
     if parts <= 1:
         return [(0, rows)]
+    ends = row_ends(batch)
     marks = np.arange(1, parts, dtype=np.float64) * (total / parts)
     edges = np.unique(np.concatenate([[0], np.searchsorted(ends, marks, side="right"), [rows]]))
     return [
@@ -324,7 +382,7 @@ def _fixed_bytes(batch: pa.RecordBatch) -> int:
 def _text_offsets(batch: pa.RecordBatch) -> Iterator[npt.NDArray[np.int32]]:
     """Yield for each column of texts that has any where each begins, and the end of the last."""
     rows = batch.num_rows
-    for name in ("body", "key", "tag"):
+    for name in TEXT_COLUMNS:
         column = batch.column(name)
         if column.null_count < rows:
             yield np.frombuffer(column.buffers()[1], np.int32, rows + 1, 4 * column.offset)

@@ -39,7 +39,7 @@ from rocketq.net.transport import Body, Transport
 from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.parcels import Parcel, shared_anew
-from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
+from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
 from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
@@ -283,7 +283,7 @@ def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
 def _stream(parcel: Parcel, compression: str | None) -> Stream:
     """Return a parcel's messages as one Arrow stream; what is large of them is not copied."""
     batches = [piece.batch for piece in parcel.slices]
-    if sum(map(batch_bytes, batches)) >= PIECE_BYTES_MIN:
+    if sum(piece.nbytes for piece in parcel.slices) >= PIECE_BYTES_MIN:
         return stream_pieces(batches, compression)
     return memoryview(write_stream(batches, compression))
 

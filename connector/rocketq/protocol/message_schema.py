@@ -17,6 +17,7 @@ that the message does not have: Spark and pandas fill in nulls where a row lacks
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,14 +31,38 @@ from rocketq.model import Message
 MESSAGE_SCHEMA_ID: Final = 0
 
 PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumn:
+    """A column of message/1, and what it is called outside Arrow."""
+
+    name: str
+    type: pa.DataType
+    #: The attribute of `Message` and `StoredMessage` that holds its value.
+    attribute: str
+    #: The column of Spark's rows.
+    row_name: str
+    nullable: bool = True
+
+
+#: Every column in order. The schema, batches made of messages, Spark's rows in both directions and the
+#: sizes of messages follow from this table.
+MESSAGE_COLUMNS: Final = (
+    MessageColumn("key", pa.binary(), "key", "key"),
+    MessageColumn("tag", pa.string(), "tag", "tag"),
+    MessageColumn("body", pa.binary(), "body", "value", nullable=False),
+    MessageColumn("properties", PROPERTIES_TYPE, "properties", "properties"),
+    MessageColumn("born_at", pa.timestamp("us", tz="UTC"), "born_at_us", "born_timestamp"),
+)
 MESSAGE_SCHEMA: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("tag", pa.string()),
-        pa.field("body", pa.binary(), nullable=False),
-        pa.field("properties", PROPERTIES_TYPE),
-        pa.field("born_at", pa.timestamp("us", tz="UTC")),
-    ]
+    [pa.field(column.name, column.type, nullable=column.nullable) for column in MESSAGE_COLUMNS]
+)
+#: Columns of variable length, whose bytes are counted from their offsets.
+TEXT_COLUMNS: Final = tuple(
+    column.name
+    for column in MESSAGE_COLUMNS
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type)
 )
 
 
@@ -45,25 +70,21 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
     """Build one batch of schema message/1 from message values."""
     try:
         return pa.RecordBatch.from_arrays(
-            [
-                pa.array([m.key for m in messages], pa.binary()),
-                pa.array([m.tag for m in messages], pa.string()),
-                pa.array([m.body for m in messages], pa.binary()),
-                present_properties(
-                    pa.array(
-                        [None if m.properties is None else list(m.properties.items()) for m in messages],
-                        PROPERTIES_TYPE,
-                    )
-                ),
-                pa.array([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
-            ],
-            schema=MESSAGE_SCHEMA,
+            [_column_of(messages, column) for column in MESSAGE_COLUMNS], schema=MESSAGE_SCHEMA
         )
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
         raise InvalidBatch(
             f"a message field has the wrong type: {error}",
             hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
         ) from error
+
+
+def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
+    values = [getattr(message, column.attribute) for message in messages]
+    if not pa.types.is_map(column.type):
+        return pa.array(values, column.type)
+    pairs = [None if value is None else list(value.items()) for value in values]
+    return present_properties(pa.array(pairs, column.type))
 
 
 def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from rocketq.errors import InvalidBatch
 from rocketq.model import Message
 from rocketq.producing.input_batches import batches_of, stamped
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
+from rocketq.protocol.message_schema import MESSAGE_COLUMNS, MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
 
 
 def test_a_dataframe_becomes_messages_whatever_its_index_is() -> None:
@@ -104,3 +104,11 @@ def test_what_is_no_set_of_messages_is_refused(data: object) -> None:
 def test_messages_without_a_birth_are_born_now_and_others_keep_theirs() -> None:
     batch = from_messages([Message(b"a"), Message(b"b", born_at_us=5)])
     assert stamped(batch, 9).column("born_at").cast(pa.int64()).to_pylist() == [9, 5]
+
+
+def test_every_column_of_a_message_comes_from_its_attribute() -> None:
+    message = Message(b"body", b"key", "tag", {"name": "value"}, 7)
+    (row,) = from_messages([message]).to_pylist()
+    row["born_at"] = int(row["born_at"].timestamp() * 1_000_000)
+    row["properties"] = dict(row["properties"])
+    assert row == {column.name: getattr(message, column.attribute) for column in MESSAGE_COLUMNS}

@@ -216,7 +216,7 @@ def test_messages_without_an_ordering_key_in_an_ordered_batch_are_shared_out(mq:
     ("arguments", "why"),
     [
         ({"selection": "hash"}, 'ordering_key="key" orders by the column key'),
-        ({"selection": "hash", "ordering_key": "key"}, "contradicts ordering_key"),
+        ({"selection": "hash", "queue": 0, "ordering_key": "key"}, "contradicts ordering_key"),
         ({"selection": "random", "ordering_key": "key"}, "contradicts ordering_key"),
         ({"queue": 0, "ordering_key": "key"}, "contradicts ordering_key"),
         ({"queue": 0, "selection": "random"}, "contradicts selection"),

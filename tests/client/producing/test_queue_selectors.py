@@ -14,6 +14,7 @@ from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.model import Message, MessageQueue
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.queue_selectors import (
+    STRATEGIES,
     ByHash,
     Explicit,
     QueueSelector,
@@ -22,8 +23,8 @@ from rocketq.producing.queue_selectors import (
     Selection,
     batch_bytes,
     cut,
-    named,
     row_ends,
+    strategy,
 )
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
@@ -42,12 +43,11 @@ def rows_of(batch: pa.RecordBatch) -> list[int]:
     return [int.from_bytes(body[:8], "big") for body in batch.column("body").to_pylist()]
 
 
-selectors = st.sampled_from(["round_robin", "hash", "random", "explicit"])
+selectors = st.sampled_from([*STRATEGIES, "explicit"])
 
 
 def selector_of(name: str) -> QueueSelector:
-    fixed: dict[str, QueueSelector] = {"explicit": Explicit(QUEUES[2]), "hash": ByHash()}
-    return fixed.get(name) or named(name)
+    return Explicit(QUEUES[2]) if name == "explicit" else strategy(name).make(None)
 
 
 def by_key(batch: pa.RecordBatch, slice_bytes: int = 1 << 20) -> Selection:
@@ -173,12 +173,10 @@ def test_an_explicit_queue_that_the_route_lacks_is_refused_with_the_count_it_has
 
 def test_an_unknown_selection_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="sticky"):
-        named("sticky")
+        strategy("sticky")
 
 
 def test_selection_by_hash_without_ordering_keys_is_refused_and_says_how() -> None:
-    with pytest.raises(InvalidConfiguration, match='ordering_key="key"'):
-        named("hash")
     with pytest.raises(InvalidConfiguration, match='ordering_key="key"'):
         ByHash().partition(QUEUES, batch_of([b"k"]), Selection())
 

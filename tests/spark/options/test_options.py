@@ -10,7 +10,6 @@ from pyspark_rocketq.options.options import (
     Admission,
     Assigned,
     Delivery,
-    QueueSelection,
     Subscribed,
     SubscribedPattern,
     Transaction,
@@ -51,7 +50,7 @@ def test_the_defaults_are_kafkas() -> None:
     assert stream().admission == Admission(None, None, None, 15 * 60 * 1000)
     assert stream().group is None
     assert stream().commit_group_offsets is False
-    assert sink().selection is QueueSelection.ROUND_ROBIN
+    assert sink().selection == "round_robin"
     assert sink().delivery is Delivery.EXACTLY_ONCE
     assert sink().compression is None
 

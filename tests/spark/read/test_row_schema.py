@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 from pyspark_rocketq.errors import SchemaMismatch
 from pyspark_rocketq.read.row_schema import COLUMNS, check_source_schema, source_schema
 from pyspark_rocketq.write.rows_to_messages import check_sink_schema
+from rocketq.protocol.message_schema import MESSAGE_COLUMNS
 
 TEXT_MAP = MapType(StringType(), StringType())
 
@@ -104,3 +105,8 @@ def test_a_sink_schema_says_what_is_wrong(
 ) -> None:
     with pytest.raises(SchemaMismatch, match=said):
         check_sink_schema(schema, topic, hashes)
+
+
+def test_every_column_of_a_message_is_in_the_rows() -> None:
+    names = {column.name for column in COLUMNS}
+    assert {column.row_name for column in MESSAGE_COLUMNS} <= names
