@@ -33,17 +33,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, InvalidName, RocketqError
+from rocketq.errors import BrokerUnreachable, RocketqError
 from rocketq.errors.sink_errors import (
     CommitUnanswered,
     CoordinatorUnreachable,
     SinkNotFound,
 )
-from rocketq.model import is_legal_name
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,
     CommitBatchAnswer,
@@ -71,8 +71,7 @@ class Sink:
     def __init__(
         self, transport: Transport, routes: RouteCache, name: str, *, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        if not is_legal_name(name):
-            raise InvalidName("sink", name)
+        check_name("sink", name)
         self.name = name
         self.timeout_ms = timeout_ms
         self._coordinators = Coordinators(transport, routes)
