@@ -15,14 +15,13 @@ from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
-from rocketq.errors import InvalidName, InvalidRequest, RouteNotFound
+from rocketq.errors import InvalidRequest, RouteNotFound
 from rocketq.http_server.connection.deadlines import ConnectionCounts
 from rocketq.http_server.control_plane import control_plane
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read_body
 from rocketq.http_server.health import add_operations, json_response
 from rocketq.http_server.openapi import add_documentation, takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.model import is_legal_name
 from rocketq.protocol.broker_documents import WAIT_MS_MAX
 from rocketq.protocol.codec import decode_request, prepare
 from rocketq.protocol.nameserver_documents import (
@@ -37,6 +36,7 @@ from rocketq.protocol.nameserver_documents import (
     WritePermissionAnswer,
     WritePermissionRequest,
 )
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.metrics import NameServerCollector
 from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
@@ -146,7 +146,7 @@ def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
     async def write_permission(broker: str, request: Request) -> Response:
         """Wipe or restore the write permission of a broker group's topics, on this NameServer only."""
         writable = (await _body(request, WritePermissionRequest)).writable
-        _check_name("broker", broker)
+        check_name("broker", broker)
         return json_response(WritePermissionAnswer(nameserver.set_write_permission(broker, writable)))
 
     @app.get("/v1/cluster", response_model=ClusterView)
@@ -163,7 +163,7 @@ def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE)
     async def route(topic: str, request: Request, since: Since = None, wait_ms: WaitMs = 0) -> Response:
         """The route of a topic; with `since`, once its version is another one (0: once there is one)."""
-        _check_name("topic", topic)
+        check_name("topic", topic)
         held_ms = _held_ms(since, wait_ms)
         if held_ms:
             await waiting.until(lambda: table.version(topic) != since, (topic,), held_ms, request.receive)
@@ -231,8 +231,3 @@ def _held_ms(since: int | None, wait_ms: int) -> int:
             hint="Say since which version to wait for a change; 0 waits for a topic that does not exist.",
         )  # fmt: skip
     return min(wait_ms, WAIT_MS_MAX)
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not is_legal_name(name):
-        raise InvalidName(kind, name)

@@ -17,8 +17,8 @@ from typing import IO, Final
 
 import msgspec
 
-from rocketq.errors import InvalidConfiguration, InvalidName, NotFound, TooLarge
-from rocketq.model import is_legal_name
+from rocketq.errors import InvalidConfiguration, NotFound, TooLarge
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.system.durability import sync_directory, sync_file
 
 FILE_NAME: Final = "kvConfig.json"
@@ -71,8 +71,7 @@ class KvConfig:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises InvalidName, TooLarge, OSError; then nothing has changed."""
         for kind, name in (("namespace", namespace), ("key", key)):
-            if not is_legal_name(name):
-                raise InvalidName(kind, name)
+            check_name(kind, name)
         size = len(value.encode("utf-8"))
         if size > VALUE_BYTES_MAX:
             raise TooLarge("the value", size, VALUE_BYTES_MAX)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from rocketq.errors import InvalidName, InvalidRequest
+from rocketq.errors import InvalidRequest
 from rocketq.model import (
     QUEUE_COUNT_MAX,
     TOPIC_BROKERS_MAX,
@@ -19,6 +19,7 @@ from rocketq.model import (
     is_legal_name,
 )
 from rocketq.protocol.nameserver_documents import BrokerIdentity, RegisterRequest
+from rocketq.protocol.rules.reserved_names import check_name
 
 LEASE_MS_MAX: Final = 3_600_000
 ADDRESS_CHARACTERS_MAX: Final = 512
@@ -47,8 +48,7 @@ def check_registration(request: RegisterRequest) -> None:
 def check_identity(identity: BrokerIdentity) -> None:
     """Raise InvalidName or InvalidRequest for an identity that no broker can have."""
     for kind, name in (("cluster", identity.cluster), ("broker", identity.broker)):
-        if not is_legal_name(name):
-            raise InvalidName(kind, name)
+        check_name(kind, name)
     if identity.broker_id < 0:
         raise InvalidRequest("identity.broker_id", f"{identity.broker_id} is below 0")
     _check_address("identity.address", identity.address)
@@ -62,8 +62,7 @@ def _check_mark(where: str, mark: str) -> None:
 
 
 def _check_topic(topic: TopicConfig) -> None:
-    if not is_legal_name(topic.name):
-        raise InvalidName("topic", topic.name)
+    check_name("topic", topic.name)
     if not (0 <= topic.read_queues <= QUEUE_COUNT_MAX and 0 <= topic.write_queues <= QUEUE_COUNT_MAX):
         raise InvalidRequest(
             f"topic {topic.name}",
@@ -76,8 +75,7 @@ def _check_topic(topic: TopicConfig) -> None:
             f"topic {topic.name}", f"its record names {len(topic.brokers)} brokers, over {TOPIC_BROKERS_MAX}"
         )
     for broker in topic.brokers:
-        if not is_legal_name(broker):
-            raise InvalidName("broker", broker)
+        check_name("broker", broker)
 
 
 def _check_address(where: str, address: str) -> None:

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.cli.connection import Administration
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.sink_api import SinkApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import CreateTopicRequest
@@ -101,9 +100,7 @@ def test_a_sink_can_be_listed_described_reset_and_deleted(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:
     with Transport() as transport:
-        masters = Administration(
-            RouteCache(cluster.nameservers, transport), lambda name, at: SinkApi(transport, name, at)
-        ).masters()
+        masters = LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis()
         coordinator, other = masters
         for each in masters:
             each.register_sink(topic, coordinator.broker)
@@ -130,9 +127,7 @@ def test_a_sink_with_two_coordinators_is_forgotten_where_one_is_wrong(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:
     with Transport() as transport:
-        one, other = Administration(
-            RouteCache(cluster.nameservers, transport), lambda name, at: SinkApi(transport, name, at)
-        ).masters()
+        one, other = LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis()
         for each in (one, other):
             each.register_sink(topic, each.broker)
         one.begin_run(topic, "run-1")

@@ -19,7 +19,7 @@ from rocketq.config import TransportConfig
 from rocketq.errors import ClientError, RemoteError
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers
 from rocketq.model import Message, PullStatus
-from rocketq.net.sink_api import SinkApi
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import CreateTopicRequest
@@ -65,7 +65,7 @@ class SinkRun:
             "--flush", self.flush, "--segment-bytes", "60000", "--parent-pid", str(os.getpid()),
         ]  # fmt: skip
 
-    def live(self, api: SinkApi, nursery: Nursery) -> None:
+    def live(self, api: BrokerApi, nursery: Nursery) -> None:
         """Write batches until enough was answered, and kill the broker in the middle of it."""
         api.create_topic(TOPIC, CreateTopicRequest(QUEUES, QUEUES, if_absent=True))
         api.register_sink(SINK, BROKER)
@@ -78,7 +78,7 @@ class SinkRun:
         nursery.kill()
         writer.join()
 
-    def _write(self, api: SinkApi, run: str, until: int) -> None:
+    def _write(self, api: BrokerApi, run: str, until: int) -> None:
         try:
             decided = api.begin_run(SINK, run, "query").decided
             batch = 0 if decided is None else decided + 1
@@ -88,7 +88,7 @@ class SinkRun:
         except (ClientError, RemoteError):
             return
 
-    def _write_batch(self, api: SinkApi, batch: int, run: str, until: int) -> None:
+    def _write_batch(self, api: BrokerApi, batch: int, run: str, until: int) -> None:
         staged: list[Staged] = []
         for queue, bodies in enumerate(bodies_of(batch)):
             stream = write_stream([from_messages([Message(body) for body in bodies])])
@@ -107,7 +107,7 @@ class SinkRun:
         if self.answers == until:
             self._enough.set()
 
-    def check(self, api: SinkApi) -> None:
+    def check(self, api: BrokerApi) -> None:
         if not any(each.name == TOPIC for each in api.topics().topics):
             assert self.committed == -1
             return
@@ -124,7 +124,7 @@ class SinkRun:
             wanted = [body for batch in range(last + 1) for body in bodies_of(batch)[queue]]
             assert pulled(api, queue) == wanted
 
-    def _check_what_is_refused(self, api: SinkApi, last: int) -> None:
+    def _check_what_is_refused(self, api: BrokerApi, last: int) -> None:
         """A checkpoint that was set back does not pass for a repetition: the counts outlive the kill."""
         if last < 0:
             return
@@ -136,7 +136,7 @@ class SinkRun:
                 api.commit_batch(SINK, last - 1, CommitBatchRequest("any", (), "query", rows_of(last - 1)))
 
 
-def pulled(api: SinkApi, queue: int) -> list[bytes]:
+def pulled(api: BrokerApi, queue: int) -> list[bytes]:
     found: list[bytes] = []
     offset = 0
     while (answer := api.pull(TOPIC, queue, offset)).status is PullStatus.FOUND:
@@ -151,11 +151,11 @@ def run(directory: Path, cycles: int, seed: int, flush: str) -> SinkRun:
     with Nursery(directory / "broker.log") as nursery, Transport(TransportConfig(timeout_ms=20_000)) as calls:
         for _ in range(cycles):
             nursery.fork(this.arguments())
-            api = SinkApi(calls, BROKER, nursery.address())
+            api = BrokerApi(calls, BROKER, nursery.address())
             this.check(api)
             this.live(api, nursery)
         nursery.fork(this.arguments())
-        this.check(SinkApi(calls, BROKER, nursery.address()))
+        this.check(BrokerApi(calls, BROKER, nursery.address()))
         nursery.kill()
     return this
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 from rocketq.clock import Clock, ManualClock
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message, PullStatus
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.net.sink_api import SinkApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CreateTopicRequest
 from rocketq.protocol.sink_documents import (
@@ -42,7 +42,7 @@ class Node:
     transport: Transport
     running: ExitStack | None = None
     app: BrokerApp = field(init=False)
-    api: SinkApi = field(init=False)
+    api: BrokerApi = field(init=False)
 
     def start(self) -> Self:
         self.app = create_app(self.config, self.clock)
@@ -50,7 +50,7 @@ class Node:
         self.app.bound(server.address)
         self.running = ExitStack()
         self.running.enter_context(server)
-        self.api = SinkApi(self.transport, self.config.name, server.address, timeout_ms=CALL_MS)
+        self.api = BrokerApi(self.transport, self.config.name, server.address, timeout_ms=CALL_MS)
         return self
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class SinkCluster:
         self._stack.close()
 
     @property
-    def coordinator(self) -> SinkApi:
+    def coordinator(self) -> BrokerApi:
         return self.nodes[0].api
 
     def begin(self, sink: str = "etl", run: str = "run-1", query: str = "query-1") -> None:
@@ -159,7 +159,7 @@ def participants(*answers: StagedAnswer) -> tuple[Participant, ...]:
 
 
 def commit(
-    api: SinkApi,
+    api: BrokerApi,
     batch: int,
     *answers: StagedAnswer,
     run: str = "run-1",

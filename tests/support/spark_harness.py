@@ -16,7 +16,7 @@ from pyspark_rocketq.options.table import Use
 from pyspark_rocketq.read.batch_reader import RangePartition, RocketqReader
 from pyspark_rocketq.read.row_schema import source_schema
 from pyspark_rocketq.stream.stream_reader import RocketqStreamReader
-from rocketq.admin.topics import TopicAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.client import Client
 from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi
@@ -121,7 +121,7 @@ def await_route(source: Source, is_as_wanted: Callable[[TopicRoute], bool]) -> N
 def masters(source: Source) -> list[BrokerApi]:
     """The brokers, to ask or tell them what only an operator would."""
     connection = connection_to(tuple(source.nameservers))
-    return TopicAdmin(connection.transport, connection.routes).masters()
+    return LiveMasters(connection.transport, connection.routes).apis()
 
 
 def by_queue(rows: Iterable[Mapping[str, Any]]) -> dict[MessageQueue, list[int]]:

@@ -1,7 +1,6 @@
-"""Which other brokers the cluster has, and where: asked of the NameServers, kept until a call fails.
+"""The addresses of the other brokers: the NameServers are asked, and an answer is kept until a call fails.
 
-NameServers forget a broker when its lease has run out; `was_seen` remembers its name as long as this
-process lives.
+NameServers forget a broker when its lease ends; `was_seen` remembers its name as long as this process lives.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from rocketq.admin.topics import TopicAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, RocketqError
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
@@ -20,7 +19,7 @@ class Addresses:
 
     def __init__(self, cluster: str, nameservers: Sequence[str], transport: Transport) -> None:
         self._cluster = cluster
-        self._topics = TopicAdmin(transport, RouteCache(nameservers, transport)) if nameservers else None
+        self._masters = LiveMasters(transport, RouteCache(nameservers, transport)) if nameservers else None
         self._known: dict[str, str] = {}
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -39,7 +38,7 @@ class Addresses:
         return known
 
     def refresh(self) -> str:
-        """Learn who is alive, unless another thread is doing it; return what went wrong, if anything did."""
+        """Ask who is alive, unless another thread is asking; return what went wrong, "" for nothing."""
         if not self._lock.acquire(blocking=False):
             return ""
         try:
@@ -48,10 +47,10 @@ class Addresses:
             self._lock.release()
 
     def _refresh(self) -> str:
-        if self._topics is None:
+        if self._masters is None:
             return ""
         try:
-            self._known = {each.broker: each.address for each in self._topics.masters(self._cluster)}
+            self._known = {each.broker: each.address for each in self._masters.apis(self._cluster)}
         except RocketqError as error:
             return error.message
         self._seen.update(self._known)

@@ -10,7 +10,7 @@ from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.broker_documents import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
 from rocketq_broker.broker import Broker
-from rocketq_broker.control_plane.topic_routes import existing_topic, json_body
+from rocketq_broker.control_plane.topic_routes import json_body
 
 
 def install_administration(app: FastAPI, broker: Broker) -> None:
@@ -47,7 +47,7 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
     @declare(Permission.METRICS, Resource.TOPIC)
     async def topic_statistics(topic: str) -> Response:
         """A topic at run time: each queue's range and times, and how far each group is behind."""
-        existing_topic(broker, topic)
+        broker.store.topic(topic)
         return json_response(await run_in_threadpool(broker.store.topic_statistics, topic))
 
 

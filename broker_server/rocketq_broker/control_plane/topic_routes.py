@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from fastapi import FastAPI, Request, Response
 
-from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
+from rocketq.errors import InvalidRequest, NoPermission, TopicNotFound
 from rocketq.http_server.error_answers import read_body
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.model import TopicConfig, is_legal_name
+from rocketq.model import TopicConfig
 from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
@@ -29,7 +29,7 @@ from rocketq.protocol.broker_documents import (
     TopicDescription,
     TopicListing,
 )
-from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
+from rocketq.protocol.rules.reserved_names import check_name, check_user_group, check_user_topic
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
 
@@ -51,7 +51,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, Permission.ADMIN)
     async def describe_topic(topic: str) -> Response:
         """One topic with its offsets."""
-        config = existing_topic(broker, topic)
+        config = broker.store.topic(topic)
         offsets = broker.store.offsets(topic)
         return json_response(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
 
@@ -76,7 +76,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
     async def alter_topic(topic: str, request: Request) -> Response:
         """Change what the request gives."""
         wanted = await json_body(request, AlterTopicRequest)
-        existing_topic(broker, topic)
+        broker.store.topic(topic)
         config = await broker.completions.outcome(partial(broker.store.alter_topic, topic, wanted))
         broker.topic_altered(topic)
         return json_response(config)
@@ -85,7 +85,7 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
     @declare(Permission.ADMIN, Resource.TOPIC)
     async def delete_topic(topic: str) -> Response:
         """Delete a topic; its messages can no longer be read."""
-        existing_topic(broker, topic)
+        broker.store.topic(topic)
         await broker.completions.outcome(partial(broker.store.delete_topic, topic))
         broker.forget_topic(topic)
         return json_response({})
@@ -118,21 +118,6 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
         """One message by its id, `broker:topic:queue:offset`."""
         document = await broker.pull.message(message_id)
         return Response(document, media_type=calls.JSON)
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raise InvalidName if it is not a legal name."""
-    if not is_legal_name(name):
-        raise InvalidName(kind, name)
-
-
-def existing_topic(broker: Broker, name: str) -> TopicConfig:
-    """Return the topic; raise InvalidName if it never could be one, else TopicNotFound."""
-    try:
-        return broker.store.topic(name)
-    except TopicNotFound:
-        check_name("topic", name)
-        raise
 
 
 def _incarnation(broker: Broker, topic: str) -> str | None:

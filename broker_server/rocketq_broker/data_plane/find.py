@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rocketq.errors import InvalidName, InvalidRequest, NoPermission, TopicNotFound
-from rocketq.model import KEY_BYTES_MAX, MessageQueue, Perm, is_legal_name
+from rocketq.errors import InvalidRequest, NoPermission
+from rocketq.model import KEY_BYTES_MAX, MessageQueue, Perm
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
@@ -75,13 +75,7 @@ class FindProcessor:
 
     def _readable(self, topic: str) -> str:
         """Return the name of a topic that exists and may be read."""
-        try:
-            config = self._store.topic(topic)
-        except TopicNotFound:
-            if not is_legal_name(topic):
-                raise InvalidName("topic", topic) from None
-            raise
-        if not config.perm & Perm.READ:
+        if not self._store.topic(topic).perm & Perm.READ:
             raise NoPermission("Reading", f"topic {topic}")
         return topic
 

@@ -16,11 +16,9 @@ from typing import Final, TypeVar
 
 from rocketq.errors import (
     CorruptFrame,
-    InvalidName,
     InvalidRequest,
     NotFound,
     OffsetOutOfRange,
-    TopicNotFound,
 )
 from rocketq.http_server.longpoll.long_poll import LongPoll, Woken
 from rocketq.model import (
@@ -28,7 +26,6 @@ from rocketq.model import (
     QUEUE_COUNT_MAX,
     MessageQueue,
     PullStatus,
-    is_legal_name,
 )
 from rocketq.protocol.broker_documents import (
     ARROW_STREAM,
@@ -43,6 +40,7 @@ from rocketq.protocol.broker_documents import (
     WAIT_MS_MAX,
 )
 from rocketq.protocol.frame import peek
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
@@ -119,11 +117,7 @@ class PullProcessor:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
         call = _read_call(request)
         pull = self._pull if call.chosen is None else self._pull_chosen
-        try:
-            result = await pull(call, request)
-        except TopicNotFound:
-            _check_name("topic", call.topic)
-            raise
+        result = await pull(call, request)
         if result is None:
             return None
         self._measurements.pulled(call.topic, call.group, _count(call, result), sum(map(len, result.chunks)))
@@ -274,7 +268,7 @@ def _read_call(request: DataRequest) -> PullCall:
     given = parse(request.query_string, _PARAMETERS)
     group = given.get("group", "")
     if group:
-        _check_name("group", group)
+        check_name("group", group)
     chosen = parse_filter(given.get("tag"), given.get("sql"))
     offset = whole_number(given, "offset", -NUMBER_MAX, NUMBER_MAX)
     end = whole_number(given, "end", offset + 1, NUMBER_MAX) if "end" in given else None
@@ -314,11 +308,6 @@ def _form(accept: bytes | None) -> str:
         "accept", f"none of {accept.decode('latin-1')[:100]!r} can be given",
         hint=f"Accept {FRAMES}, {ARROW_STREAM} or {JSON}.",
     )  # fmt: skip
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not is_legal_name(name):
-        raise InvalidName(kind, name)
 
 
 def _read_message_id(identity: str, broker: str) -> tuple[str, int, int]:

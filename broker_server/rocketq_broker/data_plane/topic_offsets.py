@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Final
 
-from rocketq.errors import InvalidName, InvalidRequest, TopicNotFound
+from rocketq.errors import InvalidRequest
 from rocketq.http_server.longpoll.long_poll import LongPoll, Woken
-from rocketq.model import TimeBoundary, is_legal_name
+from rocketq.model import TimeBoundary
 from rocketq.protocol.broker_documents import WAIT_MS_MAX, TopicOffsets, encode
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, parse, whole_number
@@ -40,14 +40,9 @@ class OffsetsProcessor:
     async def handle(self, request: DataRequest) -> Answer | None:
         given = parse(request.query_string, _PARAMETERS)
         _check_combination(given)
-        try:
-            if "at" in given:
-                return await self._at_time(request.topic, given)
-            offsets = await self._after_total(request, given)
-        except TopicNotFound:
-            if not is_legal_name(request.topic):
-                raise InvalidName("topic", request.topic) from None
-            raise
+        if "at" in given:
+            return await self._at_time(request.topic, given)
+        offsets = await self._after_total(request, given)
         return None if offsets is None else json_answer(encode(offsets))
 
     async def _after_total(self, request: DataRequest, given: Mapping[str, str]) -> TopicOffsets | None:

@@ -31,7 +31,7 @@ from rocketq.errors.sink_errors import (
     ParticipantUnknown,
     StageNotFound,
 )
-from rocketq.net.sink_api import SinkApi
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.sink_documents import (
     CheckBatchAnswer,
@@ -167,11 +167,11 @@ class Settler:
             log.info("participant_not_asked", broker=part.broker, sink=sink, batch=batch, why=str(error))
         return None
 
-    def _asked(self, broker: str, question: Callable[[SinkApi], T]) -> T:
+    def _asked(self, broker: str, question: Callable[[BrokerApi], T]) -> T:
         """Put a question to a broker; where it does not answer, once more if it has moved."""
         address = self._addresses.of(broker)
         try:
-            return question(SinkApi(self._transport, broker, address))
+            return question(BrokerApi(self._transport, broker, address))
         except BrokerUnreachable:
             self._addresses.forget(broker)
             if self._addresses.of(broker) == address:
@@ -254,8 +254,8 @@ class Settler:
         """Whether another call to a broker may begin: one that is silent gets one at a time."""
         return broker not in self._silent or not any(lane[1] == broker for lane in self._under_way)
 
-    def _api(self, broker: str) -> SinkApi:
-        return SinkApi(self._transport, broker, self._addresses.of(broker))
+    def _api(self, broker: str) -> BrokerApi:
+        return BrokerApi(self._transport, broker, self._addresses.of(broker))
 
     # --- decided batches ------------------------------------------------------------------
 

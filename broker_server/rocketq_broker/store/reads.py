@@ -29,6 +29,7 @@ from rocketq.protocol.broker_documents import (
     TopicStatistics,
 )
 from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
@@ -86,12 +87,16 @@ class StoreReads:
         return tuple(entry.config for entry in self._state.topics.in_order())
 
     def topic(self, name: str) -> TopicConfig:
-        """Return a topic's configuration; raise TopicNotFound."""
+        """Return a topic's configuration; raise TopicNotFound, or InvalidName for a name no topic can have.
+
+        All reads of a topic tell the two apart so.
+        """
         return self._entry(name).config
 
     def _entry(self, name: str) -> TopicEntry:
         entry = self._state.topics.get(name)
         if entry is None:
+            check_name("topic", name)
             raise TopicNotFound(name, self.broker)
         return entry
 

@@ -1,1 +1,1 @@
-"""Questions and changes that concern the whole cluster: every master is asked. The CLI stands on this."""
+"""Questions to, and changes of, a whole cluster. The command line stands on this; a console can too."""

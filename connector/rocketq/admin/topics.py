@@ -1,14 +1,13 @@
-"""Topics over the whole cluster: the same change on the master of every broker group that is meant.
+"""Topics over the whole cluster: the same change on the master of every chosen broker group.
 
-A broker knows only its own topics, so creating one means asking each master,
-and it is usable when the NameServers tell of it, which is waited for here. A change that
-fails on one broker is still made on the others; then the first refusal is raised, and the same call
-again completes it (`if_absent`).
+A broker knows only its own topics, so a creation asks each master. It then waits until the NameServers
+list the topic, from when on clients can use it. A change that fails on one broker is still made on the
+others; then the first refusal is raised. The same call again completes the change (`if_absent`).
 
 Each broker of a topic keeps the topic's *record*, the names of all that hold it (`TopicConfig.brokers`).
-A creation tells every broker the whole list. Where one of them certainly did not make the topic it is
-taken off again; where that is not known it stays, since a record that names too many is noticed by a
-reader, and one that names too few is not.
+A creation tells every broker the whole list. A broker that certainly did not create the topic is taken off
+the record again. A broker that may have created it stays: a reader notices a record that names too many
+brokers, but not one that names too few.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import (
     BrokerUnreachable,
     Conflict,
@@ -33,7 +33,7 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity, TopicRoute
+from rocketq.protocol.nameserver_documents import BrokerIdentity, TopicRoute
 from rocketq.protocol.rules.reserved_names import check_user_topic
 
 log = logging.getLogger("rocketq.admin.topics")
@@ -48,13 +48,8 @@ class TopicAdmin:
     """Creates, alters, describes and deletes topics on every master. Thread-safe."""
 
     def __init__(self, transport: Transport, routes: RouteCache) -> None:
-        self._transport = transport
         self._routes = routes
-
-    def masters(self, cluster: str | None = None) -> list[BrokerApi]:
-        """Return the live masters, by name; of one cluster if it is named."""
-        identities = sorted(self._identities().items())
-        return [self._api(one) for _, one in identities if cluster is None or one.cluster == cluster]
+        self._masters = LiveMasters(transport, routes)
 
     def create(
         self,
@@ -75,7 +70,7 @@ class TopicAdmin:
         NoPermission, BrokerUnreachable, NameServersUnreachable.
         """
         check_user_topic(topic)
-        identities = self._identities()
+        identities = self._masters.identities()
         if not identities and brokers is None and cluster is None:
             raise BrokerUnreachable(
                 "(any)",
@@ -84,7 +79,7 @@ class TopicAdmin:
                 sent=False,
             )
         chosen = set(_chosen(identities, cluster, brokers))
-        masters = {name: self._api(identity) for name, identity in sorted(identities.items())}
+        masters = {name: self._masters.api(identity) for name, identity in identities.items()}
         # One that does not answer is met again below if it was chosen.
         found, _ = _each(masters.values(), lambda broker: broker.topic(topic))
         if found and not request.if_absent:
@@ -137,7 +132,7 @@ class TopicAdmin:
         topic as the other brokers have it. A broker that comes back with the topic is one of them again.
         Raises TopicNotFound, Conflict for the last one, InvalidConfiguration for one that is not on record.
         """
-        masters = {each.broker: each for each in self.masters()}
+        masters = {each.broker: each for each in self._masters.apis()}
         found = self.describe(topic)
         others = [masters[name] for name in sorted(found) if name != broker and name in masters]
         if broker not in _record(found):
@@ -173,20 +168,16 @@ class TopicAdmin:
         _warn_of_absent(topic, _record(found) - found.keys(), "the topic is not deleted there")
         self._routes.forget(topic)
 
+    def configs(self) -> dict[str, tuple[TopicConfig, ...]]:
+        """Return the topics that each live master has; the key is the broker."""
+        return {master.broker: master.topics().topics for master in self._masters.apis()}
+
     def describe(self, topic: str) -> dict[str, TopicDescription]:
         """Return the topic as each broker has it. Raises TopicNotFound when none does."""
         return self._everywhere(topic, lambda broker: broker.topic(topic))
 
     def route(self, topic: str) -> TopicRoute:
         return self._routes.route(topic)
-
-    def _identities(self) -> dict[str, BrokerIdentity]:
-        """Return the live masters by name."""
-        alive = (live.identity for live in self._routes.cluster().brokers)
-        return {identity.broker: identity for identity in alive if identity.broker_id == MASTER_ID}
-
-    def _api(self, identity: BrokerIdentity) -> BrokerApi:
-        return BrokerApi(self._transport, identity.broker, identity.address)
 
     def _take_off(
         self, topic: str, brokers: Iterable[BrokerApi], removed: Collection[str]
@@ -199,7 +190,7 @@ class TopicAdmin:
         return done
 
     def _everywhere(self, topic: str, change: Callable[[BrokerApi], T]) -> dict[str, T]:
-        done, failed = _each(self.masters(), change)
+        done, failed = _each(self._masters.apis(), change)
         absent = [error for error in failed.values() if isinstance(error, TopicNotFound)]
         others = [error for error in failed.values() if not isinstance(error, TopicNotFound)]
         if others:

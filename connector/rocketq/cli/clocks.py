@@ -33,14 +33,11 @@ def clock(name: str | None, agree: bool, nameservers: str, output: str) -> int:
       rocketq broker clock broker-a --agree
     """
     from rocketq.clock import SystemClock
-    from rocketq.errors import NotFound
 
     if agree and name is None:
         raise click.UsageError("--agree needs the broker's name: rocketq broker clock NAME --agree")
     with administration(nameservers) as admin:
-        brokers = [each for each in admin.masters() if name in (None, each.broker)]
-        if name is not None and not brokers:
-            raise NotFound("broker", name)
+        brokers = admin.masters.apis() if name is None else [admin.masters.named(name)]
         told = [each.agree_clock(SystemClock().now_us()) if agree else each.statistics() for each in brokers]
     show([_row(each) for each in told], output, COLUMNS)
     doubting = [each.broker for each in told if each.clock_doubt]

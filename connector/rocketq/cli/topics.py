@@ -122,7 +122,7 @@ def list_topics(nameservers: str, output: str) -> None:
       rocketq topic list | awk 'NR > 1 {print $1}' | sort -u
     """
     with administration(nameservers) as admin:
-        rows = [_row(master.broker, one) for master in admin.masters() for one in master.topics().topics]
+        rows = [_row(broker, one) for broker, topics in admin.topics.configs().items() for one in topics]
     show(sorted(rows, key=lambda row: (row["topic"], row["broker"])), output, LIST_COLUMNS)
 
 

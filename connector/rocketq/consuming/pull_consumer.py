@@ -25,13 +25,13 @@ from rocketq.clock import Clock, SystemClock
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.fetch_threads import Fetching
 from rocketq.consuming.records import Part, as_arrow, as_messages
-from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration, InvalidName
-from rocketq.model import MessageQueue, StoredMessage, is_legal_name
+from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
+from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.rules.reserved_names import check_user_group
+from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 
 
 class Consumer:
@@ -193,8 +193,7 @@ def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
     if not listed:
         raise InvalidConfiguration("topics", list(topics), "it names no topic")
     for topic in listed:
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_name("topic", topic)
     return listed
 
 

@@ -1,8 +1,8 @@
-"""Typed calls to one broker (docs/protocol.md, "Broker").
+"""Typed calls to one broker (docs/protocol.md, "Broker" and "Sinks").
 
-One method for one endpoint; no retries, no choice of broker, no state. A call
+One method for each endpoint; no retries, no choice of broker, no state. A call
 without an answer raises BrokerUnreachable, whose `sent` says whether the broker
-may have taken it; a refusal raises the error the broker drew.
+may have taken the request; a refusal raises the error that the broker sent.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
+from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import (
-    CONTROL_BYTES_MAX,
     PULL_ANSWER_BYTES_MAX,
     Body,
     Query,
@@ -45,10 +45,26 @@ from rocketq.protocol.broker_documents import (
 )
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames
 from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
+from rocketq.protocol.sink_documents import (
+    AbortBatchAnswer,
+    AbortBatchRequest,
+    BeginRunRequest,
+    CheckBatchAnswer,
+    CheckBatchRequest,
+    CommitBatchAnswer,
+    CommitBatchRequest,
+    PublishBatchAnswer,
+    PublishBatchRequest,
+    RegisterSinkRequest,
+    RunAnswer,
+    SinkDescription,
+    SinkListing,
+    StagedAnswer,
+    StageName,
+)
 
 T = TypeVar("T")
 
-_JSON_BODY: Final = {"content-type": calls.JSON}
 _STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
 _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
 
@@ -94,15 +110,14 @@ class Pulled:
         return found, self.next_offset
 
 
-class BrokerApi:
-    """One broker process. Cheap to make: connections belong to the transport."""
+class BrokerApi(ServerApi):
+    """One broker process. Cheap to make: the transport owns the connections."""
 
     def __init__(
         self, transport: Transport, broker: str, address: str, *, timeout_ms: int | None = None
     ) -> None:
-        self.broker, self.address = broker, address
-        self._transport = transport
-        self._timeout_ms = timeout_ms or transport.config.timeout_ms
+        super().__init__(transport, address, f"broker {broker}", timeout_ms)
+        self.broker = broker
 
     def __repr__(self) -> str:
         return f"BrokerApi({self.broker!r}, {self.address!r})"
@@ -265,41 +280,113 @@ class BrokerApi:
     def version(self) -> BrokerVersion:
         return self._decoded(self._call("GET", "/version"), BrokerVersion)
 
-    # --- the shared way ----------------------------------------------------------
+    # --- exactly-once sinks, for their writers -----------------------------------
 
-    def _call_json(self, method: str, path: str, request: object) -> Response:
-        return self._call(method, path, body=calls.encode(request), headers=_JSON_BODY)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: Body | None = None,
-        headers: dict[str, str] | None = None,
+    def stage(
+        self, stage: StageName, topic: str, queues: Sequence[int], stream: Body, *,
         timeout_ms: int | None = None,
-        hold_ms: int = 0,
-        answer_bytes_max: int = CONTROL_BYTES_MAX,
-    ) -> Response:
-        margin_ms = self._transport.config.hold_margin_ms if hold_ms else 0
-        try:
-            return self._transport.call(
-                method,
-                self.address,
-                path,
-                query=query,
-                body=body,
-                headers=headers,
-                timeout_ms=timeout_ms or max(margin_ms, self._timeout_ms),
-                hold_ms=hold_ms,
-                answer_bytes_max=answer_bytes_max,
-            )
-        except TransportFailure as failure:
-            raise BrokerUnreachable(self.broker, self.address, failure.why, failure.sent) from failure
+    ) -> StagedAnswer:  # fmt: skip
+        """Store the batches of an Arrow stream invisibly, to be published once their batch is decided.
 
-    def _decoded(self, answer: Response, kind: type[T]) -> T:
-        return calls.decode(answer.body, kind, f"the answer of broker {self.broker} at {self.address}")
+        `queues` as in `send`. Raises what `send` raises, and NotCoordinator if the broker knows another
+        coordinator of the sink. A call without an answer is simply made again: what is not named in
+        the commit is dropped.
+        """
+        answer = self._call(
+            "POST",
+            path_of("topics", topic, "messages"),
+            query={
+                "queue": ",".join(map(str, queues)) or None,
+                "sink": stage.sink,
+                "batch": stage.batch,
+                "run": stage.run,
+                "coordinator": stage.coordinator,
+            },
+            body=stream,
+            headers=_STREAM_BODY,
+            timeout_ms=timeout_ms,
+        )
+        return self._decoded(answer, StagedAnswer)
+
+    def sink(self, sink: str) -> SinkDescription:
+        """Return a sink as this broker knows it. Raises SinkNotFound."""
+        return self._decoded(self._call("GET", path_of("sinks", sink)), SinkDescription)
+
+    def sinks(self) -> SinkListing:
+        """Return all sinks this broker knows."""
+        return self._decoded(self._call("GET", path_of("sinks")), SinkListing)
+
+    def register_sink(self, sink: str, coordinator: str) -> SinkDescription:
+        """Tell the broker who coordinates; a sink it knows is answered as it stands, unchanged."""
+        answer = self._call_json("PUT", path_of("sinks", sink), RegisterSinkRequest(coordinator))
+        return self._decoded(answer, SinkDescription)
+
+    def begin_run(self, sink: str, run: str, query: str = "") -> RunAnswer:
+        """Make a run the current one; idempotent. Raises SinkNotFound, SinkFenced, SinkQueryChanged,
+        NotCoordinator.
+        """
+        answer = self._call_json("POST", path_of("sinks", sink, "runs"), BeginRunRequest(run, query))
+        return self._decoded(answer, RunAnswer)
+
+    def commit_batch(
+        self, sink: str, batch: int, request: CommitBatchRequest, *, timeout_ms: int | None = None
+    ) -> CommitBatchAnswer:
+        """Decide a batch and have it published; safe to repeat.
+
+        The broker waits for the participants up to 5 s, so the timeout should be longer. Raises
+        SinkNotFound, SinkFenced, SinkQueryChanged, NotCoordinator, BatchAlreadyDecided, BatchDiffers,
+        ParticipantUnknown, and StageNotFound if a broker has lost what was staged on it; nothing is
+        decided then.
+        """
+        path = path_of("sinks", sink, "batches", batch, "commit")
+        return self._decoded(self._call_json("POST", path, request, timeout_ms=timeout_ms), CommitBatchAnswer)
+
+    def abort_batch(self, sink: str, batch: int, run: str) -> AbortBatchAnswer:
+        """Give a batch up; its run is fenced unless the batch is decided.
+
+        Raises SinkNotFound, NotCoordinator.
+        """
+        path = path_of("sinks", sink, "batches", batch, "abort")
+        return self._decoded(self._call_json("POST", path, AbortBatchRequest(run)), AbortBatchAnswer)
+
+    # --- exactly-once sinks, between brokers -------------------------------------
+
+    def check_batch(
+        self, sink: str, batch: int, request: CheckBatchRequest, *, timeout_ms: int | None = None
+    ) -> CheckBatchAnswer:
+        """Ask the coordinator what is to become of a stage. Raises NotCoordinator."""
+        path = path_of("sinks", sink, "batches", batch, "check")
+        return self._decoded(self._call_json("POST", path, request, timeout_ms=timeout_ms), CheckBatchAnswer)
+
+    def publish_batch(
+        self, sink: str, request: PublishBatchRequest, *, timeout_ms: int | None = None
+    ) -> PublishBatchAnswer:
+        """Have a participant publish; answered when all is in its queues.
+
+        The participant asks the sink's coordinator first. Raises StageNotFound, NotCoordinator,
+        BatchNotDecided, CoordinatorUnreachable.
+        """
+        path = path_of("sinks", sink, "publications")
+        answer = self._call_json("POST", path, request, timeout_ms=timeout_ms)
+        return self._decoded(answer, PublishBatchAnswer)
+
+    # --- exactly-once sinks, for operators ---------------------------------------
+
+    def reset_sink(self, sink: str) -> SinkDescription:
+        """Forget what was decided here, for a query with a new checkpoint. Raises SinkNotFound, SinkBusy."""
+        return self._decoded(self._call("POST", path_of("sinks", sink, "reset")), SinkDescription)
+
+    def delete_sink(self, sink: str, *, force: bool = False) -> None:
+        """Drop all of a sink's stages here and forget it; `force` gives up what is decided and unpublished.
+
+        Raises SinkNotFound, SinkBusy.
+        """
+        self._call("DELETE", path_of("sinks", sink), query={"force": "true" if force else None})
+
+    # --- answers -----------------------------------------------------------------
+
+    def _unreachable(self, failure: TransportFailure) -> BrokerUnreachable:
+        return BrokerUnreachable(self.broker, self.address, failure.why, failure.sent)
 
     def _header(self, answer: Response, name: str) -> str:
         value = answer.headers.get(name)

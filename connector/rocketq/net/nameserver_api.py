@@ -1,18 +1,16 @@
 """Typed calls to one NameServer (docs/protocol.md, "NameServer").
 
-A call without an answer raises NameServersUnreachable naming this one server;
+A call without an answer raises NameServersUnreachable, which names this one server;
 `rocketq.net.route_cache` tries the others.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any
 
 from rocketq.errors import NameServersUnreachable
-from rocketq.net.transport import Response, Transport, TransportFailure, path_of
-from rocketq.protocol import broker_documents as calls
+from rocketq.net.server_api import ServerApi
+from rocketq.net.transport import Query, Transport, TransportFailure, path_of
 from rocketq.protocol.broker_documents import BrokerVersion
 from rocketq.protocol.nameserver_documents import (
     ClusterView,
@@ -27,18 +25,12 @@ from rocketq.protocol.nameserver_documents import (
     WritePermissionRequest,
 )
 
-T = TypeVar("T")
 
-_JSON_BODY: Final = {"content-type": calls.JSON}
-
-
-class NameServerApi:
+class NameServerApi(ServerApi):
     """One NameServer. Every method raises NameServersUnreachable, or the server's refusal."""
 
     def __init__(self, transport: Transport, address: str, *, timeout_ms: int | None = None) -> None:
-        self.address = address
-        self._transport = transport
-        self._timeout_ms = timeout_ms
+        super().__init__(transport, address, "the NameServer", timeout_ms)
 
     # --- for clients -------------------------------------------------------------
 
@@ -59,25 +51,26 @@ class NameServerApi:
     # --- for brokers -------------------------------------------------------------
 
     def register(self, request: RegisterRequest) -> RegisterAnswer:
-        return self._post(path_of("brokers", "register"), request, RegisterAnswer)
+        answer = self._call_json("POST", path_of("brokers", "register"), request)
+        return self._decoded(answer, RegisterAnswer)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        return self._post(path_of("brokers", "heartbeat"), request, HeartbeatAnswer)
+        answer = self._call_json("POST", path_of("brokers", "heartbeat"), request)
+        return self._decoded(answer, HeartbeatAnswer)
 
     def unregister(self, request: UnregisterRequest) -> None:
-        self._call("POST", path_of("brokers", "unregister"), body=calls.encode(request))
+        self._call_json("POST", path_of("brokers", "unregister"), request)
 
     # --- for operators -----------------------------------------------------------
 
     def set_write_permission(self, broker: str, writable: bool) -> WritePermissionAnswer:
         """Wipe or restore a broker group's write permission on this NameServer."""
         path = path_of("brokers", broker, "write-permission")
-        answer = self._call("PUT", path, body=calls.encode(WritePermissionRequest(writable)))
+        answer = self._call_json("PUT", path, WritePermissionRequest(writable))
         return self._decoded(answer, WritePermissionAnswer)
 
     def put_config(self, namespace: str, key: str, value: str) -> None:
-        body = msgspec.json.encode({"value": value})
-        self._call("PUT", path_of("kv", namespace, key), body=body)
+        self._call_json("PUT", path_of("kv", namespace, key), {"value": value})
 
     def config(self, namespace: str, key: str) -> str:
         """Return one value of the key-value configuration. Raises NotFound."""
@@ -90,38 +83,11 @@ class NameServerApi:
     def version(self) -> BrokerVersion:
         return self._decoded(self._call("GET", "/version"), BrokerVersion)
 
-    # --- the shared way ----------------------------------------------------------
+    # --- answers -----------------------------------------------------------------
 
-    def _post(self, path: str, request: object, kind: type[T]) -> T:
-        return self._decoded(self._call("POST", path, body=calls.encode(request)), kind)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str | int | None] | None = None,
-        body: bytes | None = None,
-        hold_ms: int = 0,
-    ) -> Response:
-        margin_ms = self._transport.config.hold_margin_ms if hold_ms else 0
-        try:
-            return self._transport.call(
-                method,
-                self.address,
-                path,
-                query=query,
-                body=body,
-                headers=_JSON_BODY if body is not None else None,
-                timeout_ms=max(margin_ms, self._timeout_ms or self._transport.config.timeout_ms),
-                hold_ms=hold_ms,
-            )
-        except TransportFailure as failure:
-            raise NameServersUnreachable({self.address: failure.why}) from failure
-
-    def _decoded(self, answer: Response, kind: type[T]) -> T:
-        return calls.decode(answer.body, kind, f"the answer of the NameServer at {self.address}")
+    def _unreachable(self, failure: TransportFailure) -> NameServersUnreachable:
+        return NameServersUnreachable({self.address: failure.why})
 
 
-def _hold(since: int | None, wait_ms: int) -> dict[str, str | int | None]:
+def _hold(since: int | None, wait_ms: int) -> Query:
     return {"since": since, "wait_ms": wait_ms or None}

@@ -29,15 +29,14 @@ from typing import Final, TypeVar
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import (
     InvalidConfiguration,
-    InvalidName,
     NameServersUnreachable,
     RemoteError,
     RouteNotFound,
 )
-from rocketq.model import is_legal_name
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.nameserver_documents import BrokerIdentity, ClusterView, TopicList, TopicRoute
+from rocketq.protocol.rules.reserved_names import check_name
 
 log = logging.getLogger("rocketq.net.route_cache")
 
@@ -255,8 +254,7 @@ class RouteCache:
         self, topic: str, since: int | None, source: str, wait_ms: int, timeout_ms: int | None = None
     ) -> tuple[TopicRoute | None, str]:
         """Ask for a route; `since` goes only to the NameServer it came from, or when it is 0."""
-        if not is_legal_name(topic):
-            raise InvalidName("topic", topic)
+        check_name("topic", topic)
 
         def ask(server: NameServerApi) -> TopicRoute | None:
             held = since if since == 0 or server.address == source else None

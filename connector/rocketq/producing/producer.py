@@ -120,7 +120,6 @@ class Producer:
         self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
         self._by_hash = ByHash()
         self._closing = threading.Event()
-        self._transport = transport
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(
             transport, routes, topics, self.config, self._clock, self.fault, self._closing
@@ -252,7 +251,7 @@ class Producer:
         Nothing of it is visible until then. Raises as `send_batch`, and SinkFenced when another run
         has taken the sink over.
         """
-        post = StagedPost(stage, self._transport)
+        post = StagedPost(stage)
         placing = Placing(ordering_key, selection, queue)
         return self._send_all(topic, data, placing, compression, timeout_ms, post)
 

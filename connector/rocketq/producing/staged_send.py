@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from rocketq.errors import RemoteError
 from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.sink_api import SinkApi
-from rocketq.net.transport import Body, Transport
+from rocketq.net.transport import Body
 from rocketq.producing.parcels import Parcel
 from rocketq.protocol.sink_documents import Participant, StageName
 
@@ -35,7 +34,6 @@ class StagedPost:
     """A parcel's way onto a stage."""
 
     name: StageName
-    transport: Transport
 
     @property
     def repeatable(self) -> bool:
@@ -43,8 +41,7 @@ class StagedPost:
 
     def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[StagedSlice]:
         queues = [s.queue.queue for s in parcel.slices]
-        api = SinkApi(self.transport, broker.broker, broker.address)
-        answer = api.stage(self.name, parcel.topic, queues, stream, timeout_ms=timeout_ms)
+        answer = broker.stage(self.name, parcel.topic, queues, stream, timeout_ms=timeout_ms)
         if len(answer.staged) != len(parcel.slices):
             raise RemoteError(
                 f"Broker {broker.broker} acknowledged {len(answer.staged)} of {len(parcel.slices)} batches.",

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from rocketq.admin.topics import TopicAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, RocketqError
 from rocketq.errors.sink_errors import (
     CoordinatorConflict,
@@ -26,7 +26,6 @@ from rocketq.errors.sink_errors import (
 )
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.sink_api import SinkApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.hashing import hash_value
 
@@ -64,14 +63,13 @@ class Coordinators:
     """Finds coordinators in one cluster. Holds nothing but what is shared."""
 
     def __init__(self, transport: Transport, routes: RouteCache) -> None:
-        self._transport = transport
-        self._topics = TopicAdmin(transport, routes)
+        self._masters = LiveMasters(transport, routes)
 
-    def brokers(self) -> list[SinkApi]:
+    def brokers(self) -> list[BrokerApi]:
         """Return the live masters, by name."""
-        return [self._api(broker) for broker in self._topics.masters()]
+        return self._masters.apis()
 
-    def find(self, sink: str, *, elect: bool = False) -> SinkApi:
+    def find(self, sink: str, *, elect: bool = False) -> BrokerApi:
         """Return the sink's coordinator; a new sink is given one with `elect`, else it is SinkNotFound.
 
         Raises CoordinatorConflict, CoordinatorUnknown, CoordinatorUnreachable, BrokerUnreachable.
@@ -90,13 +88,13 @@ class Coordinators:
         return brokers[coordinator]
 
     def _asked(
-        self, sink: str, brokers: Sequence[SinkApi]
+        self, sink: str, brokers: Sequence[BrokerApi]
     ) -> tuple[dict[str, str], list[str], dict[str, str]]:
         claims: dict[str, str] = {}
         ignorant: list[str] = []
         silent: dict[str, str] = {}
 
-        def ask(api: SinkApi) -> None:
+        def ask(api: BrokerApi) -> None:
             try:
                 claims[api.broker] = api.sink(sink).coordinator
             except SinkNotFound:
@@ -113,7 +111,7 @@ class Coordinators:
                 continue
         return claims, ignorant, silent
 
-    def _elect(self, sink: str, brokers: Mapping[str, SinkApi]) -> SinkApi:
+    def _elect(self, sink: str, brokers: Mapping[str, BrokerApi]) -> BrokerApi:
         chosen = elected(sink, list(brokers))
         claims: dict[str, str] = {}
         # The coordinator last: it can decide nothing before every other broker knows that it decides.
@@ -124,7 +122,7 @@ class Coordinators:
                 raise CoordinatorConflict(sink, claims)
         return brokers[chosen]
 
-    def _tell_if_possible(self, sink: str, coordinator: str, broker: SinkApi) -> None:
+    def _tell_if_possible(self, sink: str, coordinator: str, broker: BrokerApi) -> None:
         try:
             known = broker.register_sink(sink, coordinator).coordinator
         except RocketqError as error:
@@ -134,6 +132,3 @@ class Coordinators:
             return
         if known != coordinator:
             raise CoordinatorConflict(sink, {coordinator: coordinator, broker.broker: known})
-
-    def _api(self, broker: BrokerApi) -> SinkApi:
-        return SinkApi(self._transport, broker.broker, broker.address)

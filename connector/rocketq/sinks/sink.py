@@ -33,17 +33,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, InvalidName, RocketqError
+from rocketq.errors import BrokerUnreachable, RocketqError
 from rocketq.errors.sink_errors import (
     CommitUnanswered,
     CoordinatorUnreachable,
     SinkNotFound,
 )
-from rocketq.model import is_legal_name
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.sink_api import SinkApi
 from rocketq.net.transport import Transport
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,
     CommitBatchAnswer,
@@ -71,14 +71,13 @@ class Sink:
     def __init__(
         self, transport: Transport, routes: RouteCache, name: str, *, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        if not is_legal_name(name):
-            raise InvalidName("sink", name)
+        check_name("sink", name)
         self.name = name
         self.timeout_ms = timeout_ms
         self._coordinators = Coordinators(transport, routes)
         #: The coordinator's name holds as long as the sink, its address until it does not answer.
         self._known: str | None = None
-        self._coordinator: SinkApi | None = None
+        self._coordinator: BrokerApi | None = None
         self._begun: tuple[str, str, int | None] | None = None
         self._lock = threading.Lock()
 
@@ -152,7 +151,7 @@ class Sink:
         allowed_ms = timeout_ms or self.timeout_ms
         begun = time.monotonic()
 
-        def attempt(api: SinkApi) -> CommitBatchAnswer:
+        def attempt(api: BrokerApi) -> CommitBatchAnswer:
             left_ms = max(1, allowed_ms - int((time.monotonic() - begun) * 1000))
             return api.commit_batch(self.name, batch, request, timeout_ms=min(left_ms, COMMIT_ATTEMPT_MS))
 
@@ -196,11 +195,11 @@ class Sink:
 
     # --- inside ------------------------------------------------------------------
 
-    def _until_answered(self, question: Callable[[SinkApi], T], what: str, *, elect: bool = False) -> T:
+    def _until_answered(self, question: Callable[[BrokerApi], T], what: str, *, elect: bool = False) -> T:
         what = f"{what} of sink {self.name}"
         return persist(lambda: self._ask(question, elect=elect), what, self.timeout_ms)
 
-    def _ask(self, question: Callable[[SinkApi], T], *, elect: bool = False) -> T:
+    def _ask(self, question: Callable[[BrokerApi], T], *, elect: bool = False) -> T:
         """Put a question to the coordinator, found first if it is not known or did not answer last time."""
         api = self._coordinator
         if api is None:

@@ -16,7 +16,7 @@ from rocketq.errors.sink_errors import (
     ParticipantUnknown,
 )
 from rocketq.model import Message
-from rocketq.net.sink_api import SinkApi
+from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.sink_documents import (
     CommitBatchAnswer,
     CommitBatchRequest,
@@ -46,7 +46,7 @@ def publication(answer: StagedAnswer, coordinator: str = "", batch: int = 0) -> 
 
 
 def recommit(
-    api: SinkApi, batch: int, rows: dict[str, int], on_decided: OnDecided = OnDecided.FAIL
+    api: BrokerApi, batch: int, rows: dict[str, int], on_decided: OnDecided = OnDecided.FAIL
 ) -> CommitBatchAnswer:
     """Commit a batch of which the tasks only counted the rows, since it is decided."""
     api.begin_run("etl", "run-2", "query-1")

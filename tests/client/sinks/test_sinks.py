@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.admin.topics import TopicAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.client import Client
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,
@@ -22,8 +22,8 @@ from rocketq.errors.sink_errors import (
     SinkQueryChanged,
 )
 from rocketq.model import MessageQueue
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.sink_api import SinkApi
 from rocketq.net.transport import Response, Transport
 from rocketq.producing.producer import Producer
 from rocketq.producing.staged_send import StagedSlice, participants, rows_by_topic
@@ -189,7 +189,7 @@ def test_others_learn_who_coordinates_a_sink_before_the_coordinator_does(
         assert all(knows(each, topic) for each in found.brokers())
 
 
-def knows(broker: SinkApi, sink: str) -> bool:
+def knows(broker: BrokerApi, sink: str) -> bool:
     return any(each.sink == sink for each in broker.sinks().sinks)
 
 
@@ -219,8 +219,7 @@ def test_a_participant_that_is_away_publishes_when_it_is_back(fragile: LocalClus
         answer = sink.commit(0, "run-1", participants(staged))
         assert (answer.outcome, answer.unsettled) == (CommitOutcome.COMMITTED, (other,))
         fragile.restart(other)
-        admin = TopicAdmin(Transport(), RouteCache(fragile.nameservers, Transport()))
-        (broker,) = [api for api in admin.masters() if api.broker == other]
+        broker = LiveMasters(Transport(), RouteCache(fragile.nameservers, Transport())).named(other)
         # Held until it is there.
         pulled = broker.pull(topic, 0, 0, wait_ms=60_000)
         assert [piece.batch.num_rows for piece in pulled.slices()] == [1]

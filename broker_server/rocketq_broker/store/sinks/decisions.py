@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocketq.errors import Conflict, InvalidName, InvalidRequest
+from rocketq.errors import Conflict, InvalidRequest
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,
     BatchDiffers,
@@ -21,7 +21,7 @@ from rocketq.errors.sink_errors import (
     SinkQueryChanged,
     StageNotFound,
 )
-from rocketq.model import is_legal_name
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.protocol.sink_documents import (
     CheckBatchAnswer,
     CheckBatchRequest,
@@ -308,8 +308,7 @@ def drop(table: SinkTable, stage: Stage) -> StageDropped | None:
 
 def _check_names(*names: tuple[str, str]) -> None:
     for kind, name in names:
-        if not is_legal_name(name):
-            raise InvalidName(kind, name)
+        check_name(kind, name)
 
 
 def _check_frames(where: str, frames: tuple[int, ...], messages: int) -> None:

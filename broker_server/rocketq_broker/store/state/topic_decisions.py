@@ -11,7 +11,6 @@ from typing import Final
 
 from rocketq.errors import (
     Conflict,
-    InvalidName,
     InvalidRequest,
     OffsetOutOfRange,
     QueueNotFound,
@@ -23,7 +22,6 @@ from rocketq.model import (
     TOPIC_BROKERS_MAX,
     Perm,
     TopicConfig,
-    is_legal_name,
 )
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
@@ -32,6 +30,7 @@ from rocketq.protocol.broker_documents import (
     GroupOffset,
     GroupOffsets,
 )
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.group_table import OffsetsCommitted
 from rocketq_broker.store.machines.topic_table import TopicAltered, TopicCreated, TopicDeleted, TopicEntry
@@ -140,8 +139,7 @@ def commit_offsets(
 
     RocketMQ: RemoteBrokerOffsetStore.updateOffset with increaseOnly.
     """
-    if not is_legal_name(group):
-        raise InvalidName("group", group)
+    check_name("group", group)
     table = state.groups.offsets(group)
     for each in request.offsets:
         entry = state.topics.get(each.topic)
@@ -171,8 +169,7 @@ def committed(state: State, group: str, request: CommitOffsetsRequest, broker: s
 
 
 def _check_config(config: TopicConfig) -> None:
-    if not is_legal_name(config.name):
-        raise InvalidName("topic", config.name)
+    check_name("topic", config.name)
     for name in ("read_queues", "write_queues"):
         if not 1 <= getattr(config, name) <= QUEUE_COUNT_MAX:
             raise InvalidRequest(name, f"{getattr(config, name)} is not from 1 to {QUEUE_COUNT_MAX}")
@@ -190,8 +187,7 @@ def _united(*records: tuple[str, ...]) -> tuple[str, ...]:
 def _check_brokers(brokers: tuple[str, ...], broker: str) -> None:
     """Refuse a record that no topic on this broker can have."""
     for name in brokers:
-        if not is_legal_name(name):
-            raise InvalidName("broker", name)
+        check_name("broker", name)
     if brokers and broker not in brokers:
         raise InvalidRequest(
             "brokers", f"{', '.join(brokers)[:200]} does not name this broker, {broker}",

@@ -62,17 +62,21 @@ def is_reserved_group(name: str) -> bool:
     return name in _GROUPS or name.upper().startswith(_GROUP_PREFIXES)
 
 
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidName unless `name` may name a topic, group, broker or cluster; `kind` says which it is."""
+    if not is_legal_name(name):
+        raise InvalidName(kind, name)
+
+
 def check_user_topic(name: str) -> None:
     """Raise InvalidName or ReservedName unless users may create a topic of this name and send to it."""
-    if not is_legal_name(name):
-        raise InvalidName("topic", name)
+    check_name("topic", name)
     if is_reserved_topic(name):
         raise ReservedName("topic", name)
 
 
 def check_user_group(name: str) -> None:
     """Raise InvalidName or ReservedName unless users may commit offsets for a group of this name."""
-    if not is_legal_name(name):
-        raise InvalidName("group", name)
+    check_name("group", name)
     if is_reserved_group(name):
         raise ReservedName("group", name)

@@ -1,0 +1,43 @@
+"""Which masters are alive: the NameServers are asked, and say it of every broker group of the cluster."""
+
+from __future__ import annotations
+
+from rocketq.errors import NotFound
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity
+
+
+class LiveMasters:
+    """The masters that the NameServers list at the moment of each call. Thread-safe.
+
+    A broker that stopped without notice is listed until its lease ends. Every method raises
+    NameServersUnreachable when no NameServer answers.
+    """
+
+    def __init__(self, transport: Transport, routes: RouteCache) -> None:
+        self._transport = transport
+        self._routes = routes
+
+    def identities(self) -> dict[str, BrokerIdentity]:
+        """Return the live masters; the key is the name of the broker group."""
+        alive = (live.identity for live in self._routes.cluster().brokers)
+        masters = {identity.broker: identity for identity in alive if identity.broker_id == MASTER_ID}
+        return dict(sorted(masters.items()))
+
+    def apis(self, cluster: str | None = None) -> list[BrokerApi]:
+        """Return calls to each live master, by name; to those of one cluster if it is named."""
+        masters = self.identities().values()
+        return [self.api(one) for one in masters if cluster is None or one.cluster == cluster]
+
+    def named(self, broker: str) -> BrokerApi:
+        """Return calls to the master of a broker group; raise NotFound if none is alive."""
+        identity = self.identities().get(broker)
+        if identity is None:
+            raise NotFound("broker", broker)
+        return self.api(identity)
+
+    def api(self, identity: BrokerIdentity) -> BrokerApi:
+        """Return calls to the broker process with this identity."""
+        return BrokerApi(self._transport, identity.broker, identity.address)

@@ -1,0 +1,74 @@
+"""What typed calls to any server have in common: the request, its deadline, and the answer as a value.
+
+`BrokerApi` and `NameServerApi` add one method for each endpoint. A call is made once: whoever asks decides
+whether to repeat it. A refusal raises the error that the server sent; a call without an answer raises the
+error of the subclass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final, TypeVar
+
+from rocketq.errors import RocketqError
+from rocketq.net.transport import CONTROL_BYTES_MAX, Body, Query, Response, Transport, TransportFailure
+from rocketq.protocol.broker_documents import JSON
+from rocketq.protocol.codec import decode, encode
+
+T = TypeVar("T")
+
+_JSON_BODY: Final = {"content-type": JSON}
+
+
+class ServerApi(ABC):
+    """One server process. Cheap to make: the transport owns the connections.
+
+    `address` is its HTTP base URL, `title` how error messages name the server.
+    """
+
+    def __init__(self, transport: Transport, address: str, title: str, timeout_ms: int | None) -> None:
+        self.address = address
+        self._title = title
+        self._transport = transport
+        self._timeout_ms = timeout_ms or transport.config.timeout_ms
+
+    @abstractmethod
+    def _unreachable(self, failure: TransportFailure) -> RocketqError:
+        """Return the error of a call without an answer."""
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Body | None = None,
+        headers: dict[str, str] | None = None,
+        timeout_ms: int | None = None,
+        hold_ms: int = 0,
+        answer_bytes_max: int = CONTROL_BYTES_MAX,
+    ) -> Response:
+        """Make one call. The server may hold it for `hold_ms`, which are added to the timeout."""
+        margin_ms = self._transport.config.hold_margin_ms if hold_ms else 0
+        try:
+            return self._transport.call(
+                method,
+                self.address,
+                path,
+                query=query,
+                body=body,
+                headers=headers,
+                timeout_ms=timeout_ms or max(margin_ms, self._timeout_ms),
+                hold_ms=hold_ms,
+                answer_bytes_max=answer_bytes_max,
+            )
+        except TransportFailure as failure:
+            raise self._unreachable(failure) from failure
+
+    def _call_json(
+        self, method: str, path: str, request: object, *, timeout_ms: int | None = None
+    ) -> Response:
+        return self._call(method, path, body=encode(request), headers=_JSON_BODY, timeout_ms=timeout_ms)
+
+    def _decoded(self, answer: Response, kind: type[T]) -> T:
+        return decode(answer.body, kind, f"the answer of {self._title} at {self.address}")
