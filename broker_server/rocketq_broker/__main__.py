@@ -18,7 +18,7 @@ import structlog
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import hosts_given
-from rocketq.http_server.connection.deadlines import ServerLimits
+from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.model import DEFAULT_QUEUES, FlushMode
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig

@@ -28,8 +28,8 @@ from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.admission import admit
-from rocketq.http_server.connection.deadlines import ConnectionCounts
-from rocketq.http_server.connection.short_calls import QuickCall
+from rocketq.http_server.connection.limits import ConnectionCounts
+from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.control_plane import control_plane, head_of
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
 from rocketq.http_server.health import add_operations
@@ -103,8 +103,8 @@ class BrokerApp:
         """Take the address to register under."""
         self._address = address
 
-    def quick(self, call: QuickCall) -> bool:
-        """Take a small send straight from its connection, or leave it to the usual way."""
+    def take_short_call(self, call: ShortCall) -> bool:
+        """Take a small send from its connection, or return False: then it becomes an ASGI request."""
         return self._quick is not None and self._quick.take(call)
 
     def begin_shutdown(self) -> None:

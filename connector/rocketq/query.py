@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from rocketq.errors import InvalidConfiguration
@@ -94,9 +95,15 @@ class Query:
         found: list[StoredMessage] = []
         lags: dict[str, int] = {}
         for broker in self._brokers(topic):
-            answer = broker.find_by_key(topic, wanted, begin_us=begin_us, end_us=end_us, limit=limit)
-            found += [each.message(topic, broker.broker) for each in answer.messages]
+            ask = partial(broker.find_by_key, topic, wanted, begin_us=begin_us, end_us=end_us)
+            answer = ask(limit=limit)
+            # What the index lacks is newer than what it has, so the first page tells all of it.
             lags[broker.broker] = answer.lag_bytes
+            documents = list(answer.messages)
+            while answer.next_page is not None and len(documents) < limit:
+                answer = ask(limit=limit - len(documents), page=answer.next_page)
+                documents += answer.messages
+            found += [each.message(topic, broker.broker) for each in documents]
         found.sort(key=_place, reverse=True)
         return FoundByKey(tuple(found[:limit]), lags)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import hosts_given
-from rocketq.http_server.connection.deadlines import ServerLimits
+from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_nameserver.config import DEFAULT_PORT, NameServerConfig
 

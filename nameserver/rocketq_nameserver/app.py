@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidRequest, RouteNotFound
-from rocketq.http_server.connection.deadlines import ConnectionCounts
+from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.control_plane import control_plane
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read_body
 from rocketq.http_server.health import add_operations, json_response

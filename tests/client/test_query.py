@@ -86,6 +86,18 @@ def test_messages_are_found_by_key_newest_first_over_all_brokers(
     assert mq.query.by_key(topic, "absent").messages == ()
 
 
+def test_a_search_by_key_reads_on_where_an_answer_was_cut(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=1)
+    large = bytes(1_500_000)
+    with mq.producer() as producer:
+        for number in range(7):
+            producer.send(topic, b"%d" % number + large, key="large")
+    while any((found := mq.query.by_key(topic, "large")).lag_bytes.values()):
+        pass
+    assert sorted(message.body[:1] for message in found.messages) == [b"%d" % number for number in range(7)]
+    assert len(mq.query.by_key(topic, "large", limit=6).messages) == 6
+
+
 @pytest.mark.parametrize("page_messages", [1, 2, 5, 1_000])
 def test_messages_of_an_interval_come_oldest_first_over_all_brokers(
     mq: Client, sent: list[SendResult], topic: str, page_messages: int

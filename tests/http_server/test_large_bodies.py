@@ -1,4 +1,4 @@
-"""Large bodies come straight to their place; but for the time it takes, nobody can tell."""
+"""Bodies of any size, read piece by piece or into one place, arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocketq.http_server.connection.deadlines import Cut, ServerLimits
-from rocketq.http_server.connection.large_bodies import STRAIGHT_BYTES_MIN
+from rocketq.http_server.connection.limits import Cut, ServerLimits
 from rocketq.http_server.runner import ServerThread
 from tests.support.raw_connection import BODY_MAX, Connection, Probe, background, post
 
+#: The bytes of a body above which uvicorn stops reading until the app takes them.
+HIGH_WATER = 64 * 1024
 LARGE = 3 * 1024 * 1024
 
 
@@ -40,10 +41,10 @@ def client(server: ServerThread) -> Iterator[Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("size", [0, 1, STRAIGHT_BYTES_MIN - 1, STRAIGHT_BYTES_MIN, LARGE, BODY_MAX])
+@pytest.mark.parametrize("size", [0, 1, HIGH_WATER - 1, HIGH_WATER, LARGE, BODY_MAX])
 def test_a_body_arrives_as_it_was_sent_and_the_connection_goes_on(client: Connection, size: int) -> None:
     body = body_of(size)
-    for path in ("/straight", "/echo", "/straight"):
+    for path in ("/one-place", "/echo", "/one-place"):
         with background(lambda path=path: client.send(post(path, body))):
             assert client.answer() == (200, body)
     assert client.get("/hello") == (200, b"hello")
@@ -52,7 +53,7 @@ def test_a_body_arrives_as_it_was_sent_and_the_connection_goes_on(client: Connec
 def test_what_follows_a_body_in_one_write_is_the_next_request(client: Connection) -> None:
     first, second = body_of(LARGE, 1), body_of(LARGE, 2)
     hello = b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"
-    ahead = [post("/straight", first), hello, post("/straight", second), post("/echo", b"small"), hello]
+    ahead = [post("/one-place", first), hello, post("/one-place", second), post("/echo", b"small"), hello]
     with background(lambda: client.send(b"".join(ahead))):
         answers = [client.answer() for _ in ahead]
     assert answers == [(200, each) for each in (first, b"hello", second, b"small", b"hello")]
@@ -63,10 +64,10 @@ def test_what_follows_a_body_in_one_write_is_the_next_request(client: Connection
 def test_requests_of_any_size_in_writes_of_any_size_are_answered_in_order(
     server: ServerThread, data: st.DataObject
 ) -> None:
-    near = st.integers(STRAIGHT_BYTES_MIN - 2, STRAIGHT_BYTES_MIN + 2)
+    near = st.integers(HIGH_WATER - 2, HIGH_WATER + 2)
     sizes = data.draw(st.lists(st.one_of(near, st.integers(0, 400_000)), min_size=1, max_size=4))
     bodies = [body_of(size, number) for number, size in enumerate(sizes)]
-    stream = b"".join(post(data.draw(st.sampled_from(["/straight", "/echo"])), body) for body in bodies)
+    stream = b"".join(post(data.draw(st.sampled_from(["/one-place", "/echo"])), body) for body in bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
 
     with Connection(server.address) as client:
@@ -81,7 +82,7 @@ def test_requests_of_any_size_in_writes_of_any_size_are_answered_in_order(
 
 def test_a_body_that_waits_to_be_asked_for_is_asked_for(client: Connection) -> None:
     body = body_of(LARGE)
-    request = post("/straight", body, "expect: 100-continue")
+    request = post("/one-place", body, "expect: 100-continue")
     client.send(request[: -len(body)])
     interim = b"HTTP/1.1 100 Continue\r\n\r\n"
     assert client.socket.recv(len(interim)) == interim
@@ -91,7 +92,7 @@ def test_a_body_that_waits_to_be_asked_for_is_asked_for(client: Connection) -> N
 
 def test_a_connection_keeps_nothing_of_a_body_that_was_answered(client: Connection, probe: Probe) -> None:
     body = body_of(LARGE)
-    with background(lambda: client.send(post("/straight", body))):
+    with background(lambda: client.send(post("/one-place", body))):
         assert client.answer() == (200, body)
     assert client.get("/hello") == (200, b"hello")
     [place] = probe.places
@@ -99,11 +100,11 @@ def test_a_connection_keeps_nothing_of_a_body_that_was_answered(client: Connecti
 
 
 @pytest.mark.parametrize("size", [1_000, LARGE])
-def test_a_body_that_does_not_come_is_refused_and_memory_of_others_is_not_taken_for_it(
+def test_a_body_that_does_not_come_is_refused_and_no_old_memory_is_read(
     client: Connection, size: int
 ) -> None:
     # The parser takes no body of a request that wants to change the protocol.
-    head = post("/straight", bytes(size), "connection: upgrade", "upgrade: other")[:-size]
+    head = post("/one-place", bytes(size), "connection: upgrade", "upgrade: other")[:-size]
     client.send(head)
     status, answer = client.answer()
     assert (status, json.loads(answer)["code"]) == (400, "INVALID_REQUEST")
@@ -111,15 +112,15 @@ def test_a_body_that_does_not_come_is_refused_and_memory_of_others_is_not_taken_
 
 def test_a_client_that_leaves_in_the_middle_of_a_body_is_noticed(server: ServerThread, probe: Probe) -> None:
     with Connection(server.address) as client:
-        client.send(post("/straight", body_of(LARGE))[: LARGE // 2])
+        client.send(post("/one-place", body_of(LARGE))[: LARGE // 2])
         assert probe.held.wait(30)
     assert probe.gone.wait(30)
 
 
-def test_a_body_that_trickles_to_its_place_is_refused_as_too_slow(probe: Probe) -> None:
+def test_a_large_body_that_trickles_in_is_refused_as_too_slow(probe: Probe) -> None:
     with ServerThread(probe, limits=ServerLimits(request_ms=250)) as server:
         with Connection(server.address) as client:
-            client.send(post("/straight", body_of(LARGE))[: LARGE // 2])
+            client.send(post("/one-place", body_of(LARGE))[: LARGE // 2])
             client.trickle(b"x" * 50_000)
             assert client.refusal() == (408, "TOO_SLOW")
         assert probe.gone.wait(30)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.http_server.connection.deadlines import ServerLimits
+from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.http_server.permissions import Permission, Resource, Rule, declare, rule_of, undeclared
 from rocketq.http_server.runner import Binding, ServerThread, address_of, listen
 from tests.support.raw_connection import Connection, Probe

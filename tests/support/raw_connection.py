@@ -12,8 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from rocketq.http_server.connection.large_bodies import receive_into
-from rocketq.http_server.error_answers import Disconnected, ErrorBoundary, content_length, read_body
+from rocketq.http_server.error_answers import (
+    Disconnected,
+    ErrorBoundary,
+    content_length,
+    read_body,
+    read_body_into,
+)
 
 #: Below what uvicorn lets a connection buffer before it has the application wait.
 SOME = 48 * 1024
@@ -33,7 +38,7 @@ class Probe:
     def __init__(self) -> None:
         self.held = threading.Event()
         self.gone = threading.Event()
-        #: Where bodies went that were received straight.
+        #: Where bodies were written that were read into one place.
         self.places: list[weakref.ref[bytearray]] = []
         self._app = ErrorBoundary(self._answer)
 
@@ -66,8 +71,8 @@ class Probe:
             self.held.set()
             await self._released.wait()
             body = b"%d" % sum(map(len, await read_body(scope, receive, BODY_MAX)))
-        elif path == "/straight":
-            body = await self._straight(scope, receive)
+        elif path == "/one-place":
+            body = await self._read_into_one_place(scope, receive)
         elif path == "/fail":
             raise RuntimeError("secret")
         elif path == "/watch":
@@ -80,14 +85,14 @@ class Probe:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _straight(self, scope: Any, receive: Any) -> bytes:
-        """Receive a body straight to its place, and send it back."""
+    async def _read_into_one_place(self, scope: Any, receive: Any) -> bytes:
+        """Read a body of announced length into one place, and send it back."""
         memory = _Memory(content_length(scope["headers"]) or 0)
         self.places.append(weakref.ref(memory))
         place = memoryview(memory)
         self.held.set()
         try:
-            await receive_into(scope, receive, place)
+            await read_body_into(place, receive)
         except Disconnected:
             self.gone.set()
             raise

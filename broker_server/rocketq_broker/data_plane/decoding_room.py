@@ -28,8 +28,6 @@ MESSAGE_BYTES: Final = 512
 JSON_FACTOR: Final = 9
 #: Of one byte: in the inflated batch, in the stream, and in the stream as bytes.
 ARROW_FACTOR: Final = 3
-#: What a find claims: it learns only on its way what its messages inflate to.
-FIND_BYTES: Final = 3 * INFLATED_BYTES_MAX
 _RETRY_AFTER_MS: Final = 500
 
 
@@ -99,6 +97,11 @@ class DecodingClaim:
     def release(self) -> None:
         """Give everything back; once more does nothing."""
         self.shrink(0)
+
+
+def found_bytes(bytes_max: int, messages_max: int) -> int:
+    """Return what a search by key may take: one decoded batch, and its answer of so much as JSON."""
+    return INFLATED_BYTES_MAX + JSON_FACTOR * bytes_max + MESSAGE_BYTES * messages_max
 
 
 def _refuse(granted: asyncio.Future[None], budget: ByteBudget) -> None:

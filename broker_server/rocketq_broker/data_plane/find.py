@@ -1,11 +1,15 @@
 """Find: the messages of a topic that have a key, newest first, as JSON, or those of an interval.
 
-    ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N
-    without a key              `time_search`
+    ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N &page=…
+    without a key              `find_by_time`
 
 The index is built behind the log writer; `lag_bytes` says how much of the log it had
 not yet seen, so "not found" can be told from "not yet". `uncovered` are the parts of the log that
 cannot be read and may hold messages of the topic with this key, so "not found" can be told from "not known".
+
+An answer has at most `limit` messages and `FOUND_BYTES_MAX` bytes of them, unless its first message alone is
+larger. If one of the two ended the search, `next_page` names the last message as `log offset-row`. The next
+page goes on before it.
 """
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ from typing import Any, Final
 import msgspec
 
 from rocketq.errors import InvalidRequest, NoPermission
-from rocketq.model import KEY_BYTES_MAX, MessageQueue, Perm
+from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX, MessageQueue, Perm, TopicConfig
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
-from rocketq_broker.data_plane.decoding_room import FIND_BYTES, DecodingRoom
+from rocketq_broker.data_plane.decoding_room import DecodingRoom, found_bytes
 from rocketq_broker.data_plane.find_by_time import PARAMETERS, time_page, time_query
-from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, parse, whole_number
+from rocketq_broker.data_plane.message_limits import PROPERTIES_BYTES_MAX
+from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, parse, whole_number
+from rocketq_broker.store.index.key_index import FOUND_BYTES_MAX, PlaceInLog
 from rocketq_broker.store.log.time_search import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
 
@@ -34,7 +40,10 @@ from rocketq_broker.store.store import KeyQuery, MessageStore
 DEFAULT_FOUND: Final = 64
 FOUND_MAX: Final = 1_000
 
-_PARAMETERS: Final = frozenset({"key", "key_base64", "begin", "end", "limit"})
+_KEYS: Final = frozenset({"key", "key_base64"})
+_PARAMETERS: Final = _KEYS | {"begin", "end", "limit", "page"}
+#: What a message may have besides its body.
+_BESIDES_BODY_BYTES: Final = PROPERTIES_BYTES_MAX + KEY_BYTES_MAX + TAG_BYTES_MAX
 
 
 class FindProcessor:
@@ -52,19 +61,20 @@ class FindProcessor:
     async def handle(self, request: DataRequest) -> Answer:
         given = parse(request.query_string, _PARAMETERS | PARAMETERS)
         topic = self._readable(request.topic)
-        if not given.keys() & _PARAMETERS - PARAMETERS:
-            interval = time_query(topic, given)
+        if not given.keys() & _KEYS:
+            interval = time_query(topic.name, given)
             return json_answer(await self._loop.run_in_executor(self._executor, self._in_time, interval))
-        if "page" in given:
-            raise InvalidRequest("parameter page", "is of a search without a key")
         query = KeyQuery(
-            topic,
+            topic.name,
             _key(given),
             whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
             whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
             whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
+            FOUND_BYTES_MAX,
+            _place(given["page"]) if "page" in given else None,
         )
-        claim = await self._decoding.claim(FIND_BYTES)
+        largest = (topic.message_bytes_max or self._config.message_bytes_max) + _BESIDES_BODY_BYTES
+        claim = await self._decoding.claim(found_bytes(max(FOUND_BYTES_MAX, largest), query.limit))
         try:
             document = await self._loop.run_in_executor(self._executor, self._found, query)
         except BaseException:
@@ -73,11 +83,12 @@ class FindProcessor:
         claim.shrink(len(document))
         return replace(json_answer(document), taken=claim.release)
 
-    def _readable(self, topic: str) -> str:
-        """Return the name of a topic that exists and may be read."""
-        if not self._store.topic(topic).perm & Perm.READ:
+    def _readable(self, topic: str) -> TopicConfig:
+        """Return a topic that exists and may be read."""
+        config = self._store.topic(topic)
+        if not config.perm & Perm.READ:
             raise NoPermission("Reading", f"topic {topic}")
-        return topic
+        return config
 
     def _in_time(self, query: TimeQuery) -> bytes:
         return time_page(self._store.find_in_time(query), query.topic, self._config.name)
@@ -88,8 +99,14 @@ class FindProcessor:
         for piece in found.slices:
             place = MessageQueue(query.topic, self._config.name, piece.header.queue)
             messages += forms.messages(forms.Decoded((piece,), piece.next_offset), place)
+        next_page = None if found.last is None else f"{found.last.log_offset}-{found.last.row}"
         return msgspec.json.encode(
-            {"messages": messages, "lag_bytes": found.lag_bytes, "uncovered": found.uncovered}
+            {
+                "messages": messages,
+                "lag_bytes": found.lag_bytes,
+                "uncovered": found.uncovered,
+                "next_page": next_page,
+            }
         )
 
 
@@ -107,3 +124,13 @@ def _key(given: Mapping[str, str]) -> bytes:
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise InvalidRequest("parameter key", f"has {len(key)} bytes, not 1 to {KEY_BYTES_MAX}")
     return key
+
+
+def _place(page: str) -> PlaceInLog:
+    parts = page.split("-")
+    if len(parts) != 2:
+        raise InvalidRequest("parameter page", "is not the next_page of an answer to a search by key")
+    return PlaceInLog(
+        number(parts[0], "the log offset of parameter page", 0, NUMBER_MAX),
+        number(parts[1], "the row of parameter page", 0, NUMBER_MAX),
+    )

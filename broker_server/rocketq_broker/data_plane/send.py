@@ -37,9 +37,8 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.http_server.budget import ByteBudget, Claim
-from rocketq.http_server.connection.large_bodies import receive_into
-from rocketq.http_server.connection.short_calls import OFFERED_BYTES_MAX as SMALL_BODY_BYTES
-from rocketq.http_server.error_answers import content_length, read_body
+from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX
+from rocketq.http_server.error_answers import content_length, read_body, read_body_into
 from rocketq.model import (
     QUEUE_COUNT_MAX,
     Appended,
@@ -333,11 +332,11 @@ def _is_arrow(headers: dict[bytes, bytes]) -> bool:
 async def _receive_stream(request: DataRequest, size: int) -> pa.Buffer:
     """Return a body of announced length as one buffer; raise Disconnected, or InvalidRequest if less comes.
 
-    It comes straight into memory that Arrow's pool hands out again and again: joining pieces afterwards
-    costs several times as much, mostly in page faults.
+    Each piece is copied once, into memory that Arrow's pool hands out again and again. Joining the pieces
+    afterwards costs several times as much, mostly in page faults.
     """
     buffer = pa.allocate_buffer(size)
-    await receive_into(request.scope, request.receive, memoryview(buffer).cast("B"))
+    await read_body_into(memoryview(buffer).cast("B"), request.receive)
     return buffer
 
 
@@ -350,6 +349,6 @@ def body_mark(config: BrokerConfig, announced: int | None) -> int | None:
     whole = config.in_flight_bytes_max
     if announced is None:
         return whole // 2
-    if announced > SMALL_BODY_BYTES:
+    if announced > SHORT_CALL_BYTES_MAX:
         return max(whole - whole // 8, config.request_bytes_max)
     return None

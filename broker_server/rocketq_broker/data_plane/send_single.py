@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from rocketq.errors import RocketqError
 from rocketq.http_server.admission import Head
 from rocketq.http_server.admission import admit as admit_call
-from rocketq.http_server.connection.short_calls import QuickCall
+from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.error_answers import error_answer
 from rocketq.http_server.permissions import Rule
 from rocketq.model import (
@@ -68,7 +68,7 @@ class _Target(NamedTuple):
 
 
 class QuickSends:
-    """The broker's hook for quick calls; everything but `_Sending.done` runs on the loop's thread."""
+    """The broker's hook for short calls; everything but `_Sending.done` runs on the loop's thread."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class QuickSends:
         self._targets: dict[bytes, _Target] = {}
         self._answers: dict[tuple[SendStatus, _Target], tuple[bytes, bytes]] = {}
 
-    def take(self, call: QuickCall) -> bool:
+    def take(self, call: ShortCall) -> bool:
         """Take a call and append what it brings; False leaves it, untouched, to the usual way."""
         target = self._targets.get(call.target) or self._target(call.target)
         if target is None or not _is_plain(call):
@@ -190,7 +190,7 @@ class _Sending:
     __slots__ = ("appending", "call", "sends", "size", "started", "target")
 
     def __init__(
-        self, sends: QuickSends, call: QuickCall, target: _Target, size: int | BodySizes, started: float
+        self, sends: QuickSends, call: ShortCall, target: _Target, size: int | BodySizes, started: float
     ) -> None:
         self.sends = sends
         self.call = call
@@ -221,7 +221,7 @@ def _tag_bytes(tag: str) -> int:
     return len(tag) if tag.isascii() else len(tag.encode())
 
 
-def _is_plain(call: QuickCall) -> bool:
+def _is_plain(call: ShortCall) -> bool:
     """Whether the headers announce an Arrow stream as it is."""
     is_arrow = False
     for header in call.headers:

@@ -221,7 +221,8 @@ class StoreReads:
         lag = max(0, self._ends.confirmed - self._index.position)
         found = self._repair.read(partial(self._index.find, query))
         queues = self._queues.of_topic(self._entry(query.topic).number)
-        return FoundMessages(found.slices, lag, tuple(uncovered_range(hole, queues) for hole in found.holes))
+        uncovered = tuple(uncovered_range(hole, queues) for hole in found.holes)
+        return FoundMessages(found.slices, lag, uncovered, found.last)
 
     def located(self, topic: str, damage: CorruptFrame) -> CorruptFrame:
         """Return the error of the frame at log offset `damage.offset`, which a reader of `topic` met."""

@@ -9,6 +9,7 @@ from rocketq.protocol.broker_documents import QueueSpan, UncoveredRange
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.index.index_file import EARLIEST_US, LATEST_US, Hole
+from rocketq_broker.store.index.key_index import PlaceInLog
 from rocketq_broker.store.log.consume_queue import ConsumeQueue
 from rocketq_broker.store.upkeep.clock_record import ClockRecord
 
@@ -17,12 +18,14 @@ from rocketq_broker.store.upkeep.clock_record import ClockRecord
 class FoundMessages:
     """What a query by key found, each message a slice of one, and what it does not cover.
 
-    `lag_bytes` of log were not yet indexed; `uncovered` cannot be read.
+    `lag_bytes` of log were not yet indexed; `uncovered` cannot be read. `last` is the place of the last
+    message if the query's limit or bytes ended the search, so that another may go on before it; else None.
     """
 
     slices: tuple[FrameSlice, ...]
     lag_bytes: int
     uncovered: tuple[UncoveredRange, ...] = ()
+    last: PlaceInLog | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Between ASGI and the error tree: reading bodies with a bound, and answering errors as documents.
 
-`ErrorBoundary` is the outermost layer of a service. Whatever reaches it becomes an
-error document: our own errors with their status, FastAPI's refusals as
-INVALID_REQUEST or NOT_FOUND, and anything unforeseen as INTERNAL_ERROR with a
-trace id that the log has too.
+`ErrorBoundary` is the outermost layer of a service. It answers every exception with an error document: an
+error of `rocketq.errors` with its status, a refusal of FastAPI as INVALID_REQUEST or NOT_FOUND, and any other
+exception as INTERNAL_ERROR with a trace id that the log has too.
 """
 
 from __future__ import annotations
@@ -92,6 +91,20 @@ async def read_body(scope: Any, receive: Receive, bytes_max: int, claim: Claim |
         if piece:
             pieces.append(piece)
     return pieces
+
+
+async def read_body_into(place: memoryview, receive: Receive) -> None:
+    """Read a request's body into `place`, whose size is the announced length; each piece is copied once.
+
+    Raises Disconnected if the client goes away, and InvalidRequest if less comes than was announced.
+    """
+    at = 0
+    async for piece in body_pieces(receive):
+        place[at : at + len(piece)] = piece
+        at += len(piece)
+    if at < len(place):
+        # The rest of the place is memory that nobody has written for this request.
+        raise InvalidRequest("the body", f"it has {at} of the {len(place)} bytes that were announced")
 
 
 async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from rocketq.http_server.connection.deadlines import ConnectionCounts
+from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.broker_documents import BrokerVersion
 
@@ -81,7 +81,7 @@ def json_response(value: object, status: int = 200) -> Response:
 
 
 class _Connections(Collector):
-    """The guard's counts as metrics, made when somebody scrapes."""
+    """The counts of a server's connections as metrics, made when somebody scrapes."""
 
     def __init__(self, counts: ConnectionCounts) -> None:
         self._counts = counts

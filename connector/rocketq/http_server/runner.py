@@ -5,21 +5,23 @@
     exit code <── the app's shutdown <── calls end <── app.begin_shutdown() <── SIGTERM, SIGINT,
                                                                         stop(), the parent is gone
 
-When it listens, a service prints one line of JSON on stdout and nothing else ever:
+When a service listens, it prints one line of JSON on stdout. It prints nothing else there:
 
     {"service": "broker", "name": "broker-a", "address": "http://127.0.0.1:10911", "pid": 4711}
 
-so whoever started it on port 0 learns where it is; logs go to stderr. The hooks are
-attributes of the app, each of which it may leave out:
+So whoever started the service on port 0 learns its address. Logs go to stderr. An app may have these hooks,
+which are attributes of it:
 
     bound(address)     before the startup: a broker registers under this address
-    begin_shutdown()   on the loop, before running calls are waited for: it releases held ones
+    begin_shutdown()   on the loop, before the server waits for running calls: the app answers held ones
     exit_code          what the process ends with; 0 without it
-    connection_counts  what the guard counts into, for the app's /metrics
-    quick(call)        on the loop: takes a small call and answers it without a task (`quick`), or not
+    connection_counts  where the connections of the server are counted, for the app's /metrics
+    take_short_call(call)
+                       on the loop: takes a small call and answers it without a task, or returns False
+                       (`connection.short_call`)
 
-A socket has its address before the app starts, but takes no connection until it has
-started: who calls a broker that recovers a long log is refused at once and can turn elsewhere.
+The socket has its address before the app starts, but takes no connection until the app has
+started. A client that calls a broker which recovers a long log is refused at once, and can call another one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ import structlog
 import uvicorn
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.http_server.connection.deadlines import ConnectionCounts, ServerLimits, guarded
+from rocketq.http_server.connection.http_connection import ConnectionSettings, connection_class
+from rocketq.http_server.connection.limits import ConnectionCounts, ServerLimits
 
 #: Connections that may wait to be taken.
 BACKLOG: Final = 2_048
@@ -150,10 +153,11 @@ class _Server(uvicorn.Server):
         self.listened = False
         self._app = app
         self._on_listening = on_listening
+        settings = ConnectionSettings(limits, self.counts, getattr(app, "take_short_call", None))
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded(limits, self.counts, getattr(app, "quick", None)),
+                http=connection_class(settings),
                 interface="asgi3",
                 ws="none",
                 lifespan="on",
@@ -292,7 +296,7 @@ class ServerThread:
 
     @property
     def counts(self) -> ConnectionCounts:
-        """What the guard of this service has counted."""
+        """The counts of this service's connections."""
         return self._server.counts
 
     def call(self, function: Callable[[], T]) -> T:

@@ -197,14 +197,25 @@ class BrokerApi(ServerApi):
         return self._decoded(answer, MessageDocument)
 
     def find_by_key(
-        self, topic: str, key: bytes, *, begin_us: int | None, end_us: int | None, limit: int
+        self,
+        topic: str,
+        key: bytes,
+        *,
+        begin_us: int | None,
+        end_us: int | None,
+        limit: int,
+        page: str | None = None,
     ) -> KeySearchAnswer:
-        """Return up to `limit` messages with this key, newest first. Raises TopicNotFound, NoPermission."""
+        """Return a page of the messages with this key, newest first; its size is at most `limit`.
+
+        Raises TopicNotFound, NoPermission.
+        """
         query: Query = {
             "key_base64": base64.b64encode(key).decode("ascii"),
             "begin": begin_us,
             "end": end_us,
             "limit": limit,
+            "page": page,
         }
         return self._search(topic, query, KeySearchAnswer)
 

@@ -280,7 +280,7 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> BatchSender[StagedSlice]:
         """Return a sender as `batch_sender` does, that puts the messages on a stage (`stage_batch`)."""
-        post = StagedPost(stage, self._transport)
+        post = StagedPost(stage)
         return self._batch_sender(Placing(ordering_key, selection, None), compression, timeout_ms, post)
 
     # --- life --------------------------------------------------------------------

@@ -302,10 +302,14 @@ class MessageDocument:
 
 @dataclass(frozen=True, slots=True)
 class KeySearchAnswer:
-    """The messages of one broker that have a key, newest first; `lag_bytes` of its log were not indexed."""
+    """A page of the messages of one broker that have a key, newest first.
+
+    `lag_bytes` of the broker's log were not indexed. Brokers of earlier versions answer without `next_page`.
+    """
 
     messages: tuple[MessageDocument, ...] = field(hash=False)
     lag_bytes: Int64
+    next_page: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ def test_messages_are_found_by_key_newest_first_over_all_queues(broker: Http) ->
         ("/v1/topics/orders/messages?key=a&key_base64=YQ==", "INVALID_REQUEST"),
         ("/v1/topics/orders/messages?key_base64=*", "INVALID_REQUEST"),
         ("/v1/topics/orders/messages?key=a&limit=0", "INVALID_REQUEST"),
+        ("/v1/topics/orders/messages?key=a&page=1-2-3", "INVALID_REQUEST"),
+        ("/v1/topics/orders/messages?key=a&page=1-x", "INVALID_REQUEST"),
         ("/v1/topics/orders/messages?key=a&begin=now", "INVALID_REQUEST"),
         ("/v1/topics/unknown/messages?key=a", "TOPIC_NOT_FOUND"),
         ("/v1/topics/a.b/messages?key=a", "INVALID_NAME"),
@@ -85,3 +87,17 @@ def test_a_search_says_which_part_of_the_log_it_could_not_read(
     assert statistics["index_holes"] == 1
     assert statistics["index_hole_bytes"] == uncovered["log_end"] - uncovered["log_begin"]
     assert "rocketq_index_holes 1.0" in broker.get("/metrics").body.decode()
+
+
+def test_an_answer_is_cut_by_its_bytes_and_the_next_page_goes_on(broker: Http) -> None:
+    large = "x" * 1_500_000
+    for number in range(5):
+        assert broker.send_json("orders", {"body": f"{number}{large}", "key": "o-1"}).status == 200
+    path = "/v1/topics/orders/messages?key=o-1"
+    while (document := broker.get(path).json)["lag_bytes"]:
+        pass
+    pages = [[each["body"][0] for each in document["messages"]]]
+    while document["next_page"] is not None:
+        document = broker.get(f"{path}&page={document['next_page']}").json
+        pages.append([each["body"][0] for each in document["messages"]])
+    assert pages == [["4", "3"], ["2", "1"], ["0"]]

@@ -11,6 +11,7 @@ from rocketq.errors import TopicNotFound
 from rocketq.model import Message
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.index import index_file, key_index
+from rocketq_broker.store.index.key_index import PlaceInLog
 from rocketq_broker.store.store import KeyQuery
 from tests.support.driver import Driver, config, opened
 
@@ -55,6 +56,40 @@ def test_the_same_key_in_another_topic_is_not_found(tmp_path: Path) -> None:
         assert found(driver, "t", b"k") == [b"t"]
         with pytest.raises(TopicNotFound):
             driver.store.find(KeyQuery("absent", b"k"))
+
+
+@pytest.mark.parametrize("bytes_max", [1, 25_000, 1 << 30])
+@pytest.mark.parametrize("limit", [1, 3, 64])
+def test_pages_of_a_search_have_every_message_once(tmp_path: Path, bytes_max: int, limit: int) -> None:
+    with opened(config(tmp_path)) as driver:
+        driver.create("t", queues=2)
+        for frame in range(4):
+            sent = [keyed(b"k", bytes([frame, row]) * 5_000) for row in range(4)]
+            driver.send("t", frame % 2, sent)
+        driver.store.flush()
+        driver.store.catch_up_index()
+        bodies: list[bytes] = []
+        before: PlaceInLog | None = None
+        while True:
+            page = driver.store.find(KeyQuery("t", b"k", limit=limit, bytes_max=bytes_max, before=before))
+            size = sum(each.batch.nbytes for each in page.slices)
+            assert len(page.slices) <= limit
+            assert size <= bytes_max or len(page.slices) == 1
+            bodies += [each.batch["body"][0].as_py()[:2] for each in page.slices]
+            if (before := page.last) is None:
+                break
+        assert bodies == [bytes([frame, row]) for frame in (3, 2, 1, 0) for row in (3, 2, 1, 0)]
+
+
+def test_a_found_message_keeps_nothing_else_of_its_batch(tmp_path: Path) -> None:
+    with opened(config(tmp_path)) as driver:
+        driver.create("t", queues=1)
+        driver.send("t", 0, [keyed(b"k", b"x"), *(Message(bytes(100_000)) for _ in range(20))])
+        driver.store.flush()
+        driver.store.catch_up_index()
+        [found] = driver.store.find(KeyQuery("t", b"k")).slices
+        buffers = [each for column in found.batch.columns for each in column.buffers() if each is not None]
+        assert sum(each.size for each in buffers) < 10_000
 
 
 def test_a_hash_collision_is_never_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,9 @@ topic's message or a stale file is never returned.
 Where frames cannot be read, the indexer goes on with the next sound one and keeps the part between as a
 *hole*, in the index file too. A search answers with the holes that may hide what it looks for, and with
 the frames that it was led to and could not read. Frames without keys are read only as far as their header.
+
+A search holds one decoded batch at a time. Of each message that it finds it keeps a copy of the row, and it
+stops before the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,17 +61,32 @@ FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
 #: Files smaller than this are joined with what follows, so restarts leave no crumbs.
 SMALL_FILE_ENTRIES: Final = FILE_ENTRIES // 2
+#: What a search returns at most, in bytes of decoded messages, unless its first message alone is larger.
+FOUND_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class PlaceInLog(NamedTuple):
+    """Which message: the log offset of its frame, and its row there."""
+
+    log_offset: int
+    row: int
 
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """What to find: messages of `topic` with `key`, stored within [begin_us, end_us], newest first."""
+    """What to find: messages of `topic` with `key`, stored within [begin_us, end_us], newest first.
+
+    At most `limit` messages and `bytes_max` bytes of them, but always one. With `before`, only messages that
+    lie before that place in the log.
+    """
 
     topic: str
     key: bytes
     begin_us: int = 0
     end_us: int = (1 << 63) - 1
     limit: int = 64
+    bytes_max: int = FOUND_BYTES_MAX
+    before: PlaceInLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +101,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search found, each message a slice of one, and the holes that may hide more of it."""
+    """What a search found, each message a slice of one, and the holes that may hide more of it.
+
+    `last` is the place of the last message if the search stopped at the query's limit or bytes, else None.
+    """
 
     slices: tuple[FrameSlice, ...]
     holes: tuple[Hole, ...]
+    last: PlaceInLog | None = None
 
 
 def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
@@ -249,6 +271,7 @@ class KeyIndex:
         """Return the messages that a query asks for, newest first, and what it could not look into."""
         key_hash = int(key_hashes(query.topic, pa.array([query.key], pa.binary()))[0])
         found: list[FrameSlice] = []
+        size, last = 0, None
         with self._lock:
             indexed = [*self._recent_holes, *(hole for each in self._index for hole in each.holes)]
         holes = {
@@ -258,25 +281,25 @@ class KeyIndex:
         }
         reader = _LastFrame(self._log)
         for entries in self._runs(query, key_hash):
-            newest_first = np.lexsort((entries["row"], entries["log_offset"]))[::-1]
-            for log_offset, row in zip(
-                entries["log_offset"][newest_first].tolist(),
-                entries["row"][newest_first].tolist(),
-                strict=True,
-            ):
+            for place in _newest_first(entries, query.before):
                 try:
-                    piece = self._rechecked(query, reader, log_offset, row)
+                    piece = self._rechecked(query, reader, place)
                 except CorruptFrame as damage:
-                    hole = self._met_damage(log_offset, str(damage.facts["why"]))
+                    hole = self._met_damage(place.log_offset, str(damage.facts["why"]))
                     holes[hole.begin] = hole
                     continue
                 if piece is None and reader.is_older_than(query.begin_us):
                     # Store times never decrease along the log, and these entries lead back along it.
                     break
-                if piece is not None:
-                    found.append(piece)
-                    if len(found) >= query.limit:
-                        return Search(tuple(found), _ascending(holes))
+                if piece is None:
+                    continue
+                size += piece.batch.nbytes
+                if found and size > query.bytes_max:
+                    return Search(tuple(found), _ascending(holes), last)
+                found.append(piece)
+                last = place
+                if len(found) >= query.limit:
+                    return Search(tuple(found), _ascending(holes), last)
         return Search(tuple(found), _ascending(holes))
 
     def _met_damage(self, log_offset: int, why: str) -> Hole:
@@ -326,7 +349,9 @@ class KeyIndex:
             self._index = [written if each is damaged else each for each in self._index]
         return written
 
-    def _rechecked(self, query: KeyQuery, reader: _LastFrame, log_offset: int, row: int) -> FrameSlice | None:
+    def _rechecked(self, query: KeyQuery, reader: _LastFrame, place: PlaceInLog) -> FrameSlice | None:
+        """Return a copy of the message at a place if it is what the query asks for and still in its queue."""
+        log_offset, row = place
         try:
             frame = reader.read(log_offset)
         except SegmentGone:
@@ -342,22 +367,28 @@ class KeyIndex:
             return None
         if int(queue.read(offset, 1)["log_offset"][0]) != log_offset:
             return None
-        message = read_stored(frame.body).slice(row, 1)
+        # Not a slice, which would keep the whole batch in memory for one of its messages.
+        message = reader.batch(log_offset).take([row])
         if query.key not in set(_keys(message)):
             return None
         return FrameSlice(header, offset, message)
 
 
 class _LastFrame:
-    """Reads and verifies frames, and keeps the last one: entries of one frame come one after the other."""
+    """Reads and verifies frames, and keeps the last one: entries of one frame come one after the other.
+
+    Its batch is decoded once, and let go of before the next frame is read.
+    """
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._frame: Frame | None = None
+        self._batch: pa.RecordBatch | None = None
 
     def read(self, log_offset: int) -> Frame:
         """Return the frame at a log offset; raise CorruptFrame, or SegmentGone."""
         if self._frame is None or self._frame.header.log_offset != log_offset:
+            self._frame = self._batch = None
             header = self._log.header(log_offset)
             frame = self._log.frame(log_offset, header.size)
             if frame.header.log_offset != log_offset:
@@ -367,9 +398,28 @@ class _LastFrame:
             self._frame = frame
         return self._frame
 
+    def batch(self, log_offset: int) -> pa.RecordBatch:
+        """Return the messages of the frame at a log offset; raise as `read` does."""
+        frame = self.read(log_offset)
+        if self._batch is None:
+            self._batch = read_stored(frame.body)
+        return self._batch
+
     def is_older_than(self, at_us: int) -> bool:
         """Whether the frame that was read last was stored before that time."""
         return self._frame is not None and self._frame.header.stored_at_us < at_us
+
+
+def _newest_first(entries: Entries, before: PlaceInLog | None) -> Iterator[PlaceInLog]:
+    """Yield the places of index entries, the last in the log first; only those before `before` if given."""
+    log_offsets, rows = entries["log_offset"], entries["row"]
+    if before is not None:
+        wanted = (log_offsets < before.log_offset) | (
+            (log_offsets == before.log_offset) & (rows < before.row)
+        )
+        log_offsets, rows = log_offsets[wanted], rows[wanted]
+    newest_first = np.lexsort((rows, log_offsets))[::-1]
+    return map(PlaceInLog, log_offsets[newest_first].tolist(), rows[newest_first].tolist())
 
 
 def _ascending(holes: dict[int, Hole]) -> tuple[Hole, ...]:

@@ -1,1 +1,1 @@
-"""uvicorn's HTTP protocol class, with deadlines, short calls and large bodies."""
+"""One HTTP connection: uvicorn's protocol class with deadlines, limits and short calls."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from rocketq.errors import InvalidConfiguration
-from rocketq.http_server.connection.deadlines import Cut, ServerLimits
+from rocketq.http_server.connection.limits import Cut, ServerLimits
 from rocketq.http_server.runner import ServerThread
 from tests.support.raw_connection import BIG, Connection, Probe, background
 
 #: Where a limit is not what a test is about.
 LONG = 60_000
 SHORT = 250
+TLS = Path(__file__).parents[1] / "support" / "tls"
 
 Serve = Callable[..., ServerThread]
 
@@ -382,6 +384,55 @@ def test_a_body_of_many_small_chunks_is_under_no_limit_of_a_head(serve: Serve) -
     with Connection(serve().address) as client:
         client.send(CHUNKED + b"1;x=y\r\nz\r\n" * 40_000 + b"0\r\n\r\n")
         assert client.answer() == (200, b"z" * 40_000)
+
+
+@contextlib.contextmanager
+def tls_server(probe: Probe, limits: ServerLimits) -> Iterator[ServerThread]:
+    """Serve over TLS, whose transports cannot shut one side down (`can_write_eof` is False)."""
+    server = ServerThread(probe, limits=limits)
+    server._server.config.ssl_certfile = TLS / "test_certificate.pem"
+    server._server.config.ssl_keyfile = str(TLS / "test_key.pem")
+    with server:
+        yield server
+        probe.release()
+
+
+def over_tls(server: ServerThread) -> Connection:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(TLS / "test_certificate.pem")
+    connection = Connection(server.address)
+    connection.socket = context.wrap_socket(connection.socket)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        (b"not HTTP\r\n\r\n", (400, "INVALID_REQUEST")),
+        (b"GET /hello HTTP/1.1\r\n" + b"x: y\r\n" * 1_000, (413, "TOO_LARGE")),
+        (b"GET /hello HTTP/1.1\r\n", (408, "TOO_SLOW")),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n", (408, "TOO_SLOW")),
+    ],
+)
+def test_refusals_need_no_transport_that_can_shut_one_side_down(
+    probe: Probe, sent: bytes, refusal: tuple[int, str]
+) -> None:
+    # Long enough for a handshake on a busy machine: the deadline begins with the first request.
+    limits = ServerLimits(header_ms=2_000, request_ms=SHORT, header_bytes_max=4_096, linger_ms=SHORT)
+    with tls_server(probe, limits) as server, over_tls(server) as client:
+        assert client.get("/hello") == (200, b"hello")
+        client.send(sent)
+        assert client.refusal() == refusal
+        assert server.call(lambda: server.counts.refusing) == 0
+
+
+def test_one_connection_too_many_is_told_so_over_tls(probe: Probe) -> None:
+    limits = ServerLimits(connections_max=1, linger_ms=SHORT)
+    with tls_server(probe, limits) as server, over_tls(server) as first:
+        assert first.get("/hello") == (200, b"hello")
+        with over_tls(server) as second:
+            assert second.refusal() == (503, "TOO_MANY_CONNECTIONS")
 
 
 def test_a_limit_below_one_is_refused() -> None:

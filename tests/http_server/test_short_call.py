@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from rocketq.http_server.connection.deadlines import Cut, ServerLimits
-from rocketq.http_server.connection.short_calls import OFFERED_BYTES_MAX, QuickCall
+from rocketq.http_server.connection.limits import Cut, ServerLimits
+from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX, ShortCall
 from rocketq.http_server.runner import ServerThread
 from tests.support.raw_connection import Connection, Probe, post
 
 
-class Quick(Probe):
-    """Answers a POST to /quick with its body, to /later when it is told, and fails at /fail; else a Probe."""
+class ShortCalls(Probe):
+    """Answers a POST to /short with its body, to /later when it is told, and fails at /fail; else a Probe."""
 
     def __init__(self) -> None:
         super().__init__()
         self.offered: list[bytes] = []
-        self.waiting: list[QuickCall] = []
+        self.waiting: list[ShortCall] = []
 
-    def quick(self, call: QuickCall) -> bool:
+    def take_short_call(self, call: ShortCall) -> bool:
         self.offered.append(call.target)
         if call.target == b"/fail":
             raise RuntimeError("secret")
@@ -30,24 +30,24 @@ class Quick(Probe):
             self.waiting.append(call)
             self.held.set()
             return True
-        if call.target == b"/quick":
+        if call.target == b"/short":
             reply(call)
             return True
         return False
 
 
-def reply(call: QuickCall) -> None:
-    body = b"quick " + call.body
+def reply(call: ShortCall) -> None:
+    body = b"short " + call.body
     call.answer(200, [(b"content-length", b"%d" % len(body))], body)
 
 
 @pytest.fixture
-def app() -> Quick:
-    return Quick()
+def app() -> ShortCalls:
+    return ShortCalls()
 
 
 @pytest.fixture
-def server(app: Quick) -> Iterator[ServerThread]:
+def server(app: ShortCalls) -> Iterator[ServerThread]:
     limits = ServerLimits(header_ms=60_000, request_ms=60_000, shutdown_ms=5_000)
     with ServerThread(app, limits=limits) as running:
         yield running
@@ -60,7 +60,7 @@ def client(server: ServerThread) -> Iterator[Connection]:
         yield connection
 
 
-def release(server: ServerThread, app: Quick) -> None:
+def release(server: ServerThread, app: ShortCalls) -> None:
     def answer() -> None:
         while app.waiting:
             reply(app.waiting.pop(0))
@@ -68,51 +68,51 @@ def release(server: ServerThread, app: Quick) -> None:
     server.call(answer)
 
 
-def test_what_is_taken_and_what_is_not_share_a_connection(client: Connection, app: Quick) -> None:
+def test_what_is_taken_and_what_is_not_share_a_connection(client: Connection, app: ShortCalls) -> None:
     for number in range(3):
         body = b"%d" % number
-        client.send(post("/quick", body))
-        assert client.answer() == (200, b"quick " + body)
+        client.send(post("/short", body))
+        assert client.answer() == (200, b"short " + body)
         client.send(post("/echo", body))
         assert client.answer() == (200, body)
         assert client.get("/hello") == (200, b"hello")
-    assert app.offered == [b"/quick", b"/echo"] * 3
+    assert app.offered == [b"/short", b"/echo"] * 3
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
-@pytest.mark.parametrize("path", ["/quick", "/echo"])
+@pytest.mark.parametrize("path", ["/short", "/echo"])
 def test_a_request_in_pieces_is_put_together(client: Connection, path: str, step: int) -> None:
     request = post(path, b"0123456789")
     for at in range(0, len(request), step):
         client.send(request[at : at + step])
     status, body = client.answer()
-    assert (status, body.removeprefix(b"quick ")) == (200, b"0123456789")
+    assert (status, body.removeprefix(b"short ")) == (200, b"0123456789")
 
 
-def test_requests_sent_ahead_wait_for_the_quick_one_and_keep_their_order(
-    client: Connection, server: ServerThread, app: Quick
+def test_requests_sent_ahead_wait_for_the_short_one_and_keep_their_order(
+    client: Connection, server: ServerThread, app: ShortCalls
 ) -> None:
-    ahead = [post("/echo", b"a"), post("/quick", b"b"), b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"]
+    ahead = [post("/echo", b"a"), post("/short", b"b"), b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"]
     client.send(b"".join([post("/later", b"first"), *ahead]))
     assert app.held.wait(30)
     release(server, app)
-    assert client.answer() == (200, b"quick first")
-    # Behind one that waits none is quick: there is a usual way for those already.
+    assert client.answer() == (200, b"short first")
+    # Behind a call that waits, every request is an ASGI request.
     assert [client.answer() for _ in range(3)] == [(200, b"a"), (200, b"hello"), (200, b"hello")]
-    client.send(post("/quick", b"again"))
-    assert client.answer() == (200, b"quick again")
+    client.send(post("/short", b"again"))
+    assert client.answer() == (200, b"short again")
 
 
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        post("/echo", bytes(OFFERED_BYTES_MAX + 1)),
+        post("/echo", bytes(SHORT_CALL_BYTES_MAX + 1)),
         b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         b"GET /hello HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx",
     ],
 )
 def test_what_is_large_or_unannounced_or_no_post_is_not_offered(
-    client: Connection, app: Quick, request_bytes: bytes
+    client: Connection, app: ShortCalls, request_bytes: bytes
 ) -> None:
     client.send(request_bytes)
     assert client.answer()[0] == 200
@@ -120,7 +120,7 @@ def test_what_is_large_or_unannounced_or_no_post_is_not_offered(
 
 
 def test_a_client_that_asks_to_close_is_answered_and_closed(client: Connection) -> None:
-    client.send(post("/quick", b"x", "connection: close"))
+    client.send(post("/short", b"x", "connection: close"))
     assert client.answer()[0] == 200
     assert client.ended()
 
@@ -130,11 +130,11 @@ def test_a_defect_in_the_hook_is_an_error_document_and_the_connection_goes_on(cl
     status, body = client.answer()
     assert (status, json.loads(body)["code"]) == (500, "INTERNAL_ERROR")
     assert b"secret" not in body
-    client.send(post("/quick", b"x"))
-    assert client.answer() == (200, b"quick x")
+    client.send(post("/short", b"x"))
+    assert client.answer() == (200, b"short x")
 
 
-def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: Quick) -> None:
+def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: ShortCalls) -> None:
     with Connection(server.address) as leaving:
         leaving.send(post("/later", b"x"))
         assert app.held.wait(30)
@@ -144,11 +144,11 @@ def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: Q
         pass
     release(server, app)
     with Connection(server.address) as other:
-        other.send(post("/quick", b"x"))
-        assert other.answer() == (200, b"quick x")
+        other.send(post("/short", b"x"))
+        assert other.answer() == (200, b"short x")
 
 
-def test_a_server_that_stops_waits_for_a_quick_call_and_closes_behind_its_answer(app: Quick) -> None:
+def test_a_server_that_stops_waits_for_a_short_call_and_closes_behind_its_answer(app: ShortCalls) -> None:
     server: Any = ServerThread(app, limits=ServerLimits(shutdown_ms=30_000)).__enter__()
     with Connection(server.address) as client:
         client.send(post("/later", b"x"))
@@ -157,15 +157,15 @@ def test_a_server_that_stops_waits_for_a_quick_call_and_closes_behind_its_answer
         while server.call(lambda: app.waiting[0].keep_alive):
             pass
         release(server, app)
-        assert client.answer() == (200, b"quick x")
+        assert client.answer() == (200, b"short x")
         assert client.ended()
     server.__exit__(None, None, None)
 
 
-def test_a_small_body_that_does_not_come_is_refused_as_too_slow(app: Quick) -> None:
+def test_a_small_body_that_does_not_come_is_refused_as_too_slow(app: ShortCalls) -> None:
     with ServerThread(app, limits=ServerLimits(request_ms=250)) as server:
         with Connection(server.address) as client:
-            client.send(post("/quick", b"0123456789")[:-1])
+            client.send(post("/short", b"0123456789")[:-1])
             assert client.refusal() == (408, "TOO_SLOW")
         assert server.counts.cut[Cut.SLOW_BODY] == 1
         assert not app.offered
