@@ -27,8 +27,7 @@ TARGET: Final = 1_000_000
 def measure(seed: int) -> dict[str, Any]:
     message = read_stream(write_stream([data.batch(data.MIB_ROWS, seed, keys=True)]))[0]
     with tempfile.TemporaryDirectory(prefix="rocketq-bench-") as directory:
-        store = MessageStore(StoreConfig(Path(directory)))
-        store.start()
+        store = MessageStore.open(StoreConfig(Path(directory)))
         created = threading.Event()
         store.create_topic("t", CreateTopicRequest(QUEUES, QUEUES), lambda _: created.set())
         created.wait()

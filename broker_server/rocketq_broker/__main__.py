@@ -167,17 +167,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InvalidConfiguration as error:
         print(f"rocketq_broker: {error}", file=sys.stderr)
         return 2
-    app = create_app(config)
+    # A fault ends the process the way an operator would: in good order, only with another exit code.
+    app = create_app(config, on_failure=lambda: os.kill(os.getpid(), signal.SIGTERM))
     collect_rarely()
     app.bound(address_of(listener))
-    # A fault ends the process the way an operator would: in good order, only with another exit code.
-    app.broker.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
     code = serve(
         app, service="broker", name=config.name, listener=listener, limits=limits,
         parent_pid=arguments.parent_pid,
     )  # fmt: skip
-    if app.broker.failure is not None:
-        print(f"rocketq_broker: {app.broker.failure}", file=sys.stderr)
+    if app.failure is not None:
+        print(f"rocketq_broker: {app.failure}", file=sys.stderr)
     return code
 
 

@@ -10,13 +10,16 @@
 Every call passes `admission.admit` before its body is read: here, in quick_sends, or in FastAPI's routes
 (`control_plane`). A data call is found by cutting its raw path at the slashes, before anything is
 unescaped: a name that holds an escaped slash can so never become another path.
-While the broker is not running every call under /v1 is answered 503.
+Until the broker has started every call is answered 503; later every call under /v1 is, while it is not
+running.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -25,7 +28,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
-from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
+from rocketq.errors import BrokerUnavailable, InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.admission import admit
 from rocketq.http_server.connection.limits import ConnectionCounts
@@ -35,15 +38,21 @@ from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, erro
 from rocketq.http_server.health import add_operations
 from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.model import Perm
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
-from rocketq_broker.broker import Broker
+from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
 from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
-from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers
+from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
+from rocketq_broker.data_plane.decoding_room import DecodingRoom
+from rocketq_broker.data_plane.find import FindProcessor
+from rocketq_broker.data_plane.pull import PullProcessor
+from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.send_single import QuickSends
-from rocketq_broker.metrics.broker_metrics import BrokerCollector
+from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
+from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 
@@ -85,10 +94,13 @@ log = structlog.get_logger("rocketq.broker")
 class BrokerApp:
     """The ASGI callable; its attributes are the hooks of `rocketq.http_server.runner`."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
-        self.broker = Broker(config, clock=clock)
+    def __init__(
+        self, config: BrokerConfig, clock: Clock | None = None, on_failure: Callable[[], None] = lambda: None
+    ) -> None:
         self.connection_counts = ConnectionCounts()
-        self.control = _control_plane(self.broker, self.connection_counts)
+        self._config = config
+        self._clock = clock
+        self._on_failure = on_failure
         self._address = ""
         self._hosts = config.hosts()
         self._whole = ErrorBoundary(self._http)
@@ -96,8 +108,25 @@ class BrokerApp:
         for route in DATA_ROUTES:
             key = _path_key(route.path.encode().split(b"/"))
             self._paths.setdefault(key, {})[route.method] = route
-        self._quick: QuickSends | None = None
-        self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {}
+        self._service: _Service | None = None
+        self._start_failure: Exception | None = None
+
+    @property
+    def service(self) -> _Service:
+        """What answers calls; raise BrokerUnavailable before the broker has started."""
+        if self._service is None:
+            raise BrokerUnavailable(self._config.name, Phase.STARTING.value)
+        return self._service
+
+    @property
+    def broker(self) -> Broker:
+        """The broker; raise BrokerUnavailable before it has started."""
+        return self.service.broker
+
+    @property
+    def control(self) -> FastAPI:
+        """The control plane; raise BrokerUnavailable before the broker has started."""
+        return self.service.control
 
     def bound(self, address: str) -> None:
         """Take the address to register under."""
@@ -105,16 +134,22 @@ class BrokerApp:
 
     def take_short_call(self, call: ShortCall) -> bool:
         """Take a small send from its connection, or return False: then it becomes an ASGI request."""
-        return self._quick is not None and self._quick.take(call)
+        return self._service is not None and self._service.quick.take(call)
 
     def begin_shutdown(self) -> None:
         """Answer held calls now: the runner waits for them before the lifespan ends."""
-        self.broker.refuse_new_calls()
+        if self._service is not None:
+            self._service.broker.refuse_new_calls()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the broker could not start or go on, if so."""
+        return self._start_failure if self._service is None else self._service.broker.failure
 
     @property
     def exit_code(self) -> int:
         """0 after a stop in good order, 5 if another process has the name, 1 after any other failure."""
-        failure = self.broker.failure
+        failure = self.failure
         return 0 if failure is None else NAME_TAKEN if isinstance(failure, BrokerNameTaken) else 1
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -128,22 +163,14 @@ class BrokerApp:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            await self.broker.start(self._address)
+            broker = await Broker.start(
+                self._config, self._address, clock=self._clock, on_failure=self._on_failure
+            )
         except (RocketqError, OSError) as error:
-            self.broker.failure = error
+            self._start_failure = error
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
-        broker = self.broker
-        self._handlers = {
-            SEND: broker.send.handle,
-            PULL: broker.pull.handle,
-            OFFSETS: broker.offsets.handle,
-            FIND: broker.find.handle,
-        }
-        self._quick = QuickSends(
-            broker.config, broker.store, broker.completions, broker.measurements, broker.send,
-            SEND.rule, broker.enter, broker.leave,
-        )  # fmt: skip
+        self._service = _Service(broker, self.connection_counts)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await broker.stop()
@@ -152,70 +179,109 @@ class BrokerApp:
     # --- calls --------------------------------------------------------------------------
 
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
+        service = self.service
         raw_path: bytes = scope["raw_path"]
         if not raw_path.startswith(b"/v1/"):
-            await self.control(scope, receive, send)
+            await service.control(scope, receive, send)
             return
-        self.broker.enter()
+        service.broker.enter()
         try:
             parts = raw_path.split(b"/")
             methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
             if methods is None:
                 _check_slashes(parts)
-                await self.control(scope, receive, send)
+                await service.control(scope, receive, send)
                 return
             route = methods.get(scope["method"])
             admit(head_of(scope), NO_ROUTE if route is None else route.rule, self._hosts)
             if route is not None:
-                await self._data(route, parts, scope, receive, send)
+                await service.answer(route, _data_request(parts, scope, receive), send)
             else:
                 error = MethodNotAllowed(scope["method"], scope["path"])
                 await _refuse(error, [(b"allow", ", ".join(methods).encode())], send)
         finally:
-            self.broker.leave()
+            service.broker.leave()
 
-    async def _data(
-        self, route: DataRoute, parts: list[bytes], scope: Any, receive: Receive, send: Send
-    ) -> None:
-        request = DataRequest(
-            _unescaped(parts[_TOPIC_PART]),
-            _unescaped(parts[_QUEUE_PART]) if len(parts) > _QUEUE_PART else "",
-            scope["query_string"],
-            dict(scope["headers"]),
-            receive,
-            scope,
+
+class _Service:
+    """What answers the calls of a broker that has started: the data plane's processors and FastAPI."""
+
+    def __init__(self, broker: Broker, connections: ConnectionCounts) -> None:
+        config, store, pool = broker.config, broker.store, broker.executor
+        self.broker = broker
+        self._outgoing = Outgoing(config.outgoing_bytes_max)
+        decoding = DecodingRoom(
+            asyncio.get_running_loop(), config.decoded_bytes_max, config.decoded_wait_ms_max
         )
+        send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
+        self._pull = PullProcessor(
+            config, store, broker.held, self._outgoing, broker.measurements, pool, decoding
+        )
+        self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
+            SEND: send.handle,
+            PULL: self._pull.handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
+            FIND: FindProcessor(config, store, pool, decoding).handle,
+        }
+        #: Takes the sends of one small message.
+        self.quick = QuickSends(
+            config, store, broker.completions, broker.measurements, send,
+            SEND.rule, broker.enter, broker.leave,
+        )  # fmt: skip
+        gauges = Gauges(
+            held_calls=lambda: len(broker.held),
+            in_flight_bytes=lambda: send.bodies.used,
+            outgoing_bytes=lambda: self._outgoing.bytes,
+            decoded_bytes=lambda: decoding.budget.used,
+            permission=lambda: int(Perm.READ_WRITE if broker.phase is Phase.RUNNING else Perm.NONE),
+            store=store.statistics,
+            lags=partial(group_lags, store),
+        )
+        #: Everything but the data plane.
+        self.control = _control_plane(broker, send, self._pull, gauges, connections)
+
+    async def answer(self, route: DataRoute, request: DataRequest, send: Send) -> None:
+        """Answer a call of the data plane."""
         try:
             answer = await self._handlers[route](request)
         except RocketqError as error:
             self.broker.measurements.refused(error.code)
-            place = self.broker.pull.place_of_error(error) if isinstance(error, OffsetOutOfRange) else []
+            place = self._pull.place_of_error(error) if isinstance(error, OffsetOutOfRange) else []
             await _refuse(error, place, send)
             return
         if answer is not None:
-            await self.broker.outgoing.deliver(answer, send)
+            await self._outgoing.deliver(answer, send)
 
 
-def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:
-    """Return the app of one broker; nothing is opened before its lifespan starts."""
-    return BrokerApp(config, clock)
+def create_app(
+    config: BrokerConfig, clock: Clock | None = None, on_failure: Callable[[], None] = lambda: None
+) -> BrokerApp:
+    """Return the app of one broker; nothing is opened before its lifespan starts.
+
+    `on_failure` is called on the loop when the broker cannot go on; it is to end the server.
+    """
+    return BrokerApp(config, clock, on_failure)
 
 
-def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
+def _control_plane(
+    broker: Broker,
+    send: SendProcessor,
+    pull: PullProcessor,
+    gauges: Gauges,
+    connections: ConnectionCounts,
+) -> FastAPI:
     app = control_plane(
         f"rocketq broker {broker.config.name}",
         "Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
         broker.config.hosts(),
     )
-    install_topics(app, broker)
-    install_groups(app, broker)
+    install_topics(app, broker, send.forget_topic)
+    install_groups(app, broker, pull.message)
     install_sinks(app, broker)
     install_batches(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
-    registry.register(
-        BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, broker.gauges)
-    )
+    registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
     )
@@ -226,6 +292,18 @@ def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
 
 def _path_key(parts: list[bytes]) -> _PathKey:
     return len(parts), parts[2], parts[4], parts[-1]
+
+
+def _data_request(parts: list[bytes], scope: Any, receive: Receive) -> DataRequest:
+    """Take the path of a data call apart."""
+    return DataRequest(
+        _unescaped(parts[_TOPIC_PART]),
+        _unescaped(parts[_QUEUE_PART]) if len(parts) > _QUEUE_PART else "",
+        scope["query_string"],
+        dict(scope["headers"]),
+        receive,
+        scope,
+    )
 
 
 def _unescaped(part: bytes) -> str:

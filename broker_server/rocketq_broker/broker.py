@@ -5,8 +5,8 @@
         │           └──────> DISPLACED ─> (stopped, exit code 5)
         └──> WAITING: another process has this broker's name, and it was told to wait for it
 
-The store's callbacks come on its own threads; here they are carried to the
-loop. `start`, `drain` and everything the HTTP side calls run on the loop's thread.
+`start`, `drain` and everything the HTTP side calls run on the loop's thread; `store_events` carries there
+what the store's threads tell. The HTTP side itself is made by `app`, for a broker that has started.
 
 A broker serves nothing before it has its name from the NameServers (`registrar.claim`); if all are silent it
 serves without, since those who know its address can use it. When a NameServer says later that another process
@@ -21,10 +21,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import uuid
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -38,20 +39,13 @@ from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.data_plane.data_call import Outgoing
-from rocketq_broker.data_plane.decoding_room import DecodingRoom
-from rocketq_broker.data_plane.find import FindProcessor
-from rocketq_broker.data_plane.pull import PullProcessor
-from rocketq_broker.data_plane.send import SendProcessor
-from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
-from rocketq_broker.metrics.broker_metrics import Gauges, Measurements, group_lags
+from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import arrival_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
+from rocketq_broker.runtime.store_events import StoreEvents
 from rocketq_broker.sinks.commit_wait import SettlingBatches
 from rocketq_broker.sinks.publisher import Settler
-from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import MessageStore
-from rocketq_broker.store.upkeep.clock_watch import ClockNotice
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4
@@ -72,109 +66,123 @@ class Phase(Enum):
 
 
 class Broker:
-    """Made before the loop runs; `start` and `stop` are the ends of the server's lifespan."""
+    """A broker that runs, or waits for its name; `start` and `stop` are the ends of the server's lifespan."""
 
-    def __init__(
-        self,
+    @classmethod
+    async def start(
+        cls,
         config: BrokerConfig,
+        address: str,
         *,
         clock: Clock | None = None,
-    ) -> None:
-        self.config = config
-        self.clock: Clock = clock or SystemClock()
-        self.phase = Phase.STARTING
-        self.measurements = Measurements()
-        self.gauges = Gauges(
-            held_calls=lambda: len(self.held),
-            in_flight_bytes=lambda: self.send.bodies.used,
-            outgoing_bytes=lambda: self.outgoing.bytes,
-            decoded_bytes=lambda: self.decoding.budget.used,
-            permission=lambda: int(Perm.READ_WRITE if self.phase is Phase.RUNNING else Perm.NONE),
-            store=lambda: self.store.statistics(),
-            lags=lambda: group_lags(self.store),
-        )
-        #: Ends the server; called on the loop after a fault of the log.
-        self.on_failure: Callable[[], None] | None = None
-        #: Why the broker could not start or go on; the process then ends with an exit code above 0.
-        self.failure: Exception | None = None
-        self.outgoing = Outgoing(config.outgoing_bytes_max)
-        self._calls = 0
-        self.draining = False
-        self._drain_changes = 0
-        self._registrar: Registrar | None = None
-        #: Set while the broker waits for its name, and why.
-        self._waiting: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
-        self._waits_because = ""
-        self.store = MessageStore(
-            config.store_config(),
-            clock=self.clock,
-            on_arrival=self._arrived,
-            on_change=self._changed,
-            on_fault=self._faulted,
-            on_damage=self._damaged,
-            on_clock=self._clock_noticed,
-        )
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> Broker:
+        """Recover the store, register as `address`, and return a broker that takes calls.
 
-    async def start(self, address: str) -> None:
-        """Recover the store, register as `address`, and take calls.
-
-        Raises StoreError, or BrokerNameTaken if another live process has the name and this broker
-        was not told to wait for it.
+        `on_failure` is to end the server; it is called on the loop when the log fails, or another process
+        has the better right to the name. Raises StoreError, or BrokerNameTaken if another live process has
+        the name and this broker was not told to wait for it; nothing is open then.
         """
         loop = asyncio.get_running_loop()
-        config = self.config
-        self.completions = Completions(loop)
-        self.executor = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-work")
-        self.held = LongPoll[arriving.Key](self.clock, config.held_calls_max, "messages")
-        report = await loop.run_in_executor(self.executor, self.store.start)
-        log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(report))
-        self.decoding = DecodingRoom(loop, config.decoded_bytes_max, config.decoded_wait_ms_max)
-        self.send = SendProcessor(
-            config, self.store, self.completions, self.measurements, self.executor, self.decoding
-        )
-        self.pull = PullProcessor(
-            config, self.store, self.held, self.outgoing, self.measurements, self.executor, self.decoding
-        )
-        self.offsets = OffsetsProcessor(self.store, self.held, self.executor)
-        self.find = FindProcessor(config, self.store, self.executor, self.decoding)
-        self.identity = BrokerIdentity(
+        clock = clock or SystemClock()
+        completions = Completions(loop)
+        held = LongPoll[arriving.Key](clock, config.held_calls_max, "messages")
+        events = StoreEvents(config.name, completions, held)
+        executor = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-work")
+        opened = partial(
+            MessageStore.open, config.store_config(), clock=clock,
+            on_arrival=events.arrived, on_change=events.changed, on_fault=events.faulted,
+            on_damage=events.damaged, on_clock=events.clock_noticed,
+        )  # fmt: skip
+        try:
+            store = await loop.run_in_executor(executor, opened)
+        except BaseException:
+            executor.shutdown()
+            raise
+        log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(store.report))
+        identity = BrokerIdentity(
             config.cluster,
             config.name,
             config.broker_id,
             (config.advertise or address).rstrip("/"),
             uuid.uuid4().hex,
         )
+        broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+        try:
+            await broker._claim_name()
+        except BaseException:
+            await broker.stop()
+            raise
+        return broker
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        identity: BrokerIdentity,
+        store: MessageStore,
+        events: StoreEvents,
+        completions: Completions,
+        held: LongPoll[arriving.Key],
+        executor: Executor,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """Take what `start` has opened; nothing else calls this."""
+        self.config = config
+        self.identity = identity
+        self.store = store
+        self.completions = completions
+        self.held = held
+        self.executor = executor
+        self.phase = Phase.STARTING
+        self.measurements = Measurements()
+        #: Why the broker could not go on; the process then ends with an exit code above 0.
+        self.failure: Exception | None = None
+        self.draining = False
+        self._on_failure = on_failure
+        self._calls = 0
+        self._drain_changes = 0
+        #: Set while the broker waits for its name, and why.
+        self._waiting: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._waits_because = ""
+        self.settler = Settler(config, store, clock, self._settled)
+        self._settling = SettlingBatches(asyncio.get_running_loop(), self.settler.unsettled)
         self._registrar = Registrar(
-            self.identity,
+            identity,
             config.nameservers,
             self,
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
             store=locked_store(config.data_dir),
-            on_refused=lambda error: self.completions.post(self._displaced, error),
-            clock=self.clock,
+            on_refused=lambda error: completions.post(self._displaced, error),
+            clock=clock,
         )
-        self.settler = Settler(config, self.store, self.clock, self._settled)
-        self._settling = SettlingBatches(loop, self.settler.unsettled)
+        events.tell_changes_to(self._registrar.topics_changed)
+        events.failed.add_done_callback(lambda failed: self._give_up(Phase.FAILED, failed.result()))
+
+    async def _claim_name(self) -> None:
+        """Ask the NameServers for the broker's name, and run once it has it; raise BrokerNameTaken."""
+        loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self.executor, self._registrar.claim)
         except BrokerNameTaken as error:
-            if not config.wait_for_name:
-                await self.stop()
+            if not self.config.wait_for_name:
                 raise
-            log.warning("waiting_for_name", broker=config.name, why=str(error))
+            log.warning("waiting_for_name", broker=self.config.name, why=str(error))
             self.phase, self._waits_because = Phase.WAITING, error.message
-            self._waiting = loop.create_task(self._wait_for_name(self._registrar))
+            self._waiting = loop.create_task(self._wait_for_name())
         else:
-            self._run(self._registrar)
+            self._run()
 
-    def _run(self, registrar: Registrar) -> None:
+    def _run(self) -> None:
+        if self.failure is not None:
+            return
         self.phase = Phase.RUNNING
-        registrar.start()
+        self._registrar.start()
         self.settler.start()
 
-    async def _wait_for_name(self, registrar: Registrar) -> None:
+    async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -182,14 +190,14 @@ class Broker:
                 await asyncio.wait_for(self._stopping.wait(), self.config.heartbeat_ms / 1000)
             except TimeoutError:
                 try:
-                    await loop.run_in_executor(self.executor, registrar.claim)
+                    await loop.run_in_executor(self.executor, self._registrar.claim)
                 except BrokerNameTaken as error:
                     self._waits_because = error.message
                     continue
                 if self._stopping.is_set():
-                    await loop.run_in_executor(self.executor, registrar.withdraw)
+                    await loop.run_in_executor(self.executor, self._registrar.withdraw)
                 else:
-                    self._run(registrar)
+                    self._run()
                 return
 
     # --- what is registered with the NameServers --------------------------------------------
@@ -213,7 +221,7 @@ class Broker:
             self.draining = draining
             self._drain_changes += 1
             self.store.drain(draining)
-            self._changed()
+            self._registrar.topics_changed()
 
     def refuse_new_calls(self) -> None:
         """Begin to drain: leave the NameServers, take no new calls, answer those that wait."""
@@ -222,8 +230,7 @@ class Broker:
             self.phase = Phase.DRAINING
             self.held.release_all()
             self._settling.release_all()
-        if self._registrar is not None:
-            self._registrar.begin_stop()
+        self._registrar.begin_stop()
 
     async def stop(self) -> None:
         """Close the store in good order, once no NameServer names this broker; it has no calls left."""
@@ -231,9 +238,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         if self._waiting is not None:
             await self._waiting
-        if self._registrar is not None:
-            await loop.run_in_executor(self.executor, self._registrar.stop)
-            await loop.run_in_executor(self.executor, self.settler.stop)
+        await loop.run_in_executor(self.executor, self._registrar.stop)
+        await loop.run_in_executor(self.executor, self.settler.stop)
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         if self.phase not in (Phase.FAILED, Phase.DISPLACED):
@@ -263,7 +269,6 @@ class Broker:
     def forget_topic(self, topic: str) -> None:
         """Drop what was kept of a deleted topic, and let its waiting calls find out."""
         self.measurements.forget_topic(topic)
-        self.send.forget_topic(topic)
         self.topic_altered(topic)
 
     def problems(self) -> dict[str, str]:
@@ -271,7 +276,7 @@ class Broker:
         found = {}
         if self.phase is not Phase.RUNNING:
             found["broker"] = self._waits_because if self.phase is Phase.WAITING else self.phase.value
-        if self._registrar is not None and not self._registrar.ready:
+        if not self._registrar.ready:
             found["nameservers"] = "; ".join(
                 f"{each.nameserver}: {each.problem or 'not registered yet'}"
                 for each in self._registrar.statuses()
@@ -281,31 +286,10 @@ class Broker:
             found["disk"] = f"{free} bytes are free"
         return found
 
-    # --- what the store's threads tell -----------------------------------------------------
-
-    def _arrived(self, arrivals: Collection[tuple[str, int]]) -> None:
-        self.completions.post(self.held.changed, arriving.arrived(arrivals))
+    # --- what other threads tell --------------------------------------------------------------
 
     def _settled(self, sink: str, batch: int) -> None:
         self.completions.post(self._settling.settled, (sink, batch))
-
-    def _changed(self) -> None:
-        if self._registrar is not None:
-            self._registrar.topics_changed()
-
-    def _faulted(self, error: StoreError) -> None:
-        log.critical("log_failed", broker=self.config.name, why=str(error), facts=error.facts)
-        self.completions.post(self._failed, error)
-
-    def _damaged(self, error: StoreError) -> None:
-        log.error("damage_found", broker=self.config.name, code=error.code, why=str(error), facts=error.facts)
-
-    def _clock_noticed(self, notice: ClockNotice) -> None:
-        write = {"error": log.error, "warning": log.warning, "info": log.info}[notice.level]
-        write(notice.event, broker=self.config.name, why=notice.message, facts=notice.facts)
-
-    def _failed(self, error: StoreError) -> None:
-        self._give_up(Phase.FAILED, error)
 
     def _displaced(self, error: BrokerNameTaken) -> None:
         log.critical("displaced", broker=self.config.name, why=str(error))
@@ -317,5 +301,4 @@ class Broker:
         self.phase, self.failure = phase, error
         self.held.release_all()
         self._settling.release_all()
-        if self.on_failure is not None:
-            self.on_failure()
+        self._on_failure()

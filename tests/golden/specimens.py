@@ -203,8 +203,7 @@ def staged(store: MessageStore, number: int) -> Staged:
 def log_of(filled: Callable[[MessageStore], None]) -> bytes:
     """Return the log of a store that was filled so."""
     with tempfile.TemporaryDirectory() as directory:
-        store = MessageStore(config(Path(directory)), clock=ManualClock())
-        store.start()
+        store = MessageStore.open(config(Path(directory)), clock=ManualClock())
         filled(store)
         store.close()
         log = (Path(directory) / "commitlog" / f"{0:020d}").read_bytes()

@@ -103,8 +103,7 @@ def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path, name: 
     log = tmp_path / "commitlog"
     log.mkdir()
     (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
-    store = MessageStore(config(tmp_path), clock=ManualClock())
-    store.start()
+    store = MessageStore.open(config(tmp_path), clock=ManualClock())
     try:
         told = {each.sink: each for each in store.sinks.descriptions()}
         assert told.keys() == {"etl", "reset"}
@@ -132,8 +131,7 @@ def test_a_broker_reads_the_records_of_topics_from_a_golden_log(tmp_path: Path) 
         log = tmp_path / name / "commitlog"
         log.mkdir(parents=True)
         (log / f"{0:020d}").write_bytes((FILES / name).read_bytes())
-        store = MessageStore(config(tmp_path / name), clock=ManualClock())
-        store.start()
+        store = MessageStore.open(config(tmp_path / name), clock=ManualClock())
         try:
             assert {topic.name: topic.brokers for topic in store.topics()} == expected
         finally:
@@ -144,8 +142,7 @@ def test_a_broker_starts_from_a_golden_log_alone(tmp_path: Path) -> None:
     log = tmp_path / "commitlog"
     log.mkdir()
     (log / f"{0:020d}").write_bytes((FILES / "commitlog").read_bytes())
-    store = MessageStore(config(tmp_path), clock=ManualClock())
-    store.start()
+    store = MessageStore.open(config(tmp_path), clock=ManualClock())
     try:
         assert [topic.name for topic in store.topics()] == ["orders"]
         assert store.offsets("orders").queues == (QueueOffsets(0, 3), QueueOffsets(0, 3))

@@ -64,8 +64,7 @@ class Faulty:
 
     def abandoned(self) -> Driver:
         """A started store that is left behind, as a crashed process leaves it."""
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk), on_fault=self.faults.append)
-        store.start()
+        store = MessageStore.open(self.settings, files=CrashingFiles(self.disk), on_fault=self.faults.append)
         return Driver(store)
 
 
@@ -230,7 +229,7 @@ def test_a_start_on_a_failing_disk_is_refused_and_the_next_one_is_well(kind: str
     if kind == "create":
         files.remove("abort")
     with pytest.raises(LogFailed, match="No space"):
-        MessageStore(faulty.settings, files=files).start()
+        MessageStore.open(faulty.settings, files=files)
     assert fault.struck
     files.lock()
     with faulty.opened() as driver:
@@ -297,8 +296,7 @@ def test_the_owner_hears_of_a_fault_in_housekeeping_and_only_once() -> None:
         faults.append(fault)
         heard.set()
 
-    store = MessageStore(faulty.settings, files=CrashingFiles(faulty.disk), on_fault=hear)
-    store.start()
+    store = MessageStore.open(faulty.settings, files=CrashingFiles(faulty.disk), on_fault=hear)
     faulty.disk.fail("sync", errno.EIO, path="commitlog")
     driver = Driver(store)
     driver.create("orders", 2)
@@ -338,8 +336,7 @@ def test_a_defect_in_a_callback_stops_the_store_instead_of_leaving_senders_waiti
 def test_closing_on_a_dead_disk_raises_and_still_lets_go_of_the_directory(tmp_path: Path) -> None:
     faulty = Faulty(flush=FlushMode.ASYNC)
     files = CrashingFiles(faulty.disk)
-    store = MessageStore(faulty.settings, files=files)
-    store.start()
+    store = MessageStore.open(faulty.settings, files=files)
     Driver(store).create("orders", 2)
     faulty.disk.fail("sync", errno.EIO, path="commitlog")
     with pytest.raises(LogFailed):

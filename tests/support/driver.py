@@ -24,7 +24,6 @@ from rocketq.protocol.frame_slices import FrameSlice, open_frames
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import Files
-from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch
 
 #: Far longer than any answer takes; a test that waits this long has found a hang.
@@ -161,12 +160,10 @@ def opened(
     settings: StoreConfig,
     files: Files | None = None,
     clock: Clock | None = None,
-    on_fault: Callable[[StoreError], None] | None = None,
     **hooks: Any,
 ) -> Iterator[Driver]:
     """A started store that is closed in the end."""
-    store = MessageStore(settings, files=files, clock=clock, on_fault=on_fault, **hooks)
-    store.start()
+    store = MessageStore.open(settings, files=files, clock=clock, **hooks)
     try:
         yield Driver(store)
     finally:

@@ -24,8 +24,7 @@ class Lives(RuleBasedStateMachine):
         self.numbers = 0
 
     def _start(self) -> None:
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk))
-        store.start()
+        store = MessageStore.open(self.settings, files=CrashingFiles(self.disk))
         self.driver = Driver(store)
 
     def _bodies(self, sizes: list[int]) -> list[bytes]:

@@ -153,10 +153,10 @@ class Lives:
         self.worker = Worker(random.Random(self.seed + 1), self.flush)
         self.settings = small_config(self.rng, self.flush)
 
-    def open(self, on_fault: Callable[[StoreError], None] | None = None) -> Driver:
+    def open(self, on_fault: Callable[[StoreError], None] = lambda error: None) -> Driver:
         """Start a store on the disk as it is."""
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk), on_fault=on_fault)
-        self.reports.append(store.start())
+        store = MessageStore.open(self.settings, files=CrashingFiles(self.disk), on_fault=on_fault)
+        self.reports.append(store.report)
         return Driver(store)
 
     def live_until_cut(self, operations_max: int = 120, groups: int = 12) -> bytes:

@@ -7,6 +7,7 @@ writer; a handler only waits for its answer.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -38,8 +39,8 @@ CONTROL_BODY_BYTES_MAX: Final = 1 * MIB
 T = TypeVar("T")
 
 
-def install_topics(app: FastAPI, broker: Broker) -> None:
-    """Add the routes of topics to `app`."""
+def install_topics(app: FastAPI, broker: Broker, on_delete: Callable[[str], None]) -> None:
+    """Add the routes of topics to `app`; `on_delete` is told each topic that was deleted."""
 
     @app.get("/v1/topics", responses=_answers(TopicListing))
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
@@ -87,12 +88,16 @@ def install_topics(app: FastAPI, broker: Broker) -> None:
         """Delete a topic; its messages can no longer be read."""
         broker.store.topic(topic)
         await broker.completions.outcome(partial(broker.store.delete_topic, topic))
+        on_delete(topic)
         broker.forget_topic(topic)
         return json_response({})
 
 
-def install_groups(app: FastAPI, broker: Broker) -> None:
-    """Add the routes of consumer groups and of single messages to `app`."""
+def install_groups(app: FastAPI, broker: Broker, read_message: Callable[[str], Awaitable[bytes]]) -> None:
+    """Add the routes of consumer groups and of single messages to `app`.
+
+    `read_message` returns the JSON document of the message with an id.
+    """
 
     @app.get("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
     @declare(Permission.CONSUME, Resource.GROUP)
@@ -116,7 +121,7 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
     @declare(Permission.CONSUME, Resource.TOPIC)
     async def message(message_id: str) -> Response:
         """One message by its id, `broker:topic:queue:offset`."""
-        document = await broker.pull.message(message_id)
+        document = await read_message(message_id)
         return Response(document, media_type=calls.JSON)
 
 

@@ -30,14 +30,11 @@ from rocketq.protocol.broker_documents import (
 )
 from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq.protocol.rules.reserved_names import check_name
-from rocketq_broker.store.commit.ends import LogEnds
-from rocketq_broker.store.config import StoreConfig
+from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
 from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
 from rocketq_broker.store.log import frame_lookup as reader
-from rocketq_broker.store.log.commit_log import CommitLog
-from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.queue_reader import StoreQueueReader
 from rocketq_broker.store.log.sound_frames import located
 from rocketq_broker.store.log.time_search import FoundInTime, TimeQuery, find_in_time
@@ -64,12 +61,13 @@ class PullResult:
 class StoreReads:
     """The reading side of a `MessageStore`."""
 
-    _config: StoreConfig
-    _log: CommitLog
-    _queues: Queues
-    _ends: LogEnds
-    _repair: QueueRepair
-    _index: KeyIndex
+    def __init__(self, parts: StoreParts, index: KeyIndex, repair: QueueRepair) -> None:
+        self._config = parts.config
+        self._log = parts.log
+        self._queues = parts.queues
+        self._ends = parts.ends
+        self._index = index
+        self._repair = repair
 
     @property
     def broker(self) -> str:

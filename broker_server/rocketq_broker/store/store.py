@@ -31,8 +31,9 @@ from rocketq_broker.store.commit.commit_plan import (
     StagedOutcome,
 )
 from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
-from rocketq_broker.store.commit.log_writer import LogWriter
+from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
 from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import DiskUsage, Files, OSFiles
 from rocketq_broker.store.disk.open_files import Handles
@@ -49,7 +50,7 @@ from rocketq_broker.store.state import topic_decisions as decisions
 from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
-from rocketq_broker.store.upkeep.housekeeping import Housekeeping
+from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import Verdict
 
 __all__ = [
@@ -70,81 +71,93 @@ Done = Callable[[Any], None]
 
 
 class MessageStore(StoreReads):
-    """One broker's store in one directory; `start` before use, `close` in the end."""
+    """One broker's store in one directory, from `open` to `close`."""
 
-    def __init__(
-        self,
+    @classmethod
+    def open(
+        cls,
         config: StoreConfig,
         *,
         files: Files | None = None,
         clock: Clock | None = None,
-        on_arrival: Callable[[Collection[tuple[str, int]]], None] | None = None,
-        on_change: Callable[[], None] | None = None,
-        on_fault: Callable[[StoreError], None] | None = None,
-        on_damage: Callable[[StoreError], None] | None = None,
-        on_clock: Callable[[ClockNotice], None] | None = None,
+        on_arrival: Callable[[Collection[tuple[str, int]]], None] = lambda arrived: None,
+        on_change: Callable[[], None] = lambda: None,
+        on_fault: Callable[[StoreError], None] = lambda error: None,
+        on_damage: Callable[[StoreError], None] = lambda error: None,
+        on_clock: Callable[[ClockNotice], None] = lambda notice: None,
         rule: ConfirmRule | None = None,
-    ) -> None:
-        """`on_damage` is told once of each damage, `on_clock` of each step of the wall clock.
+    ) -> MessageStore:
+        """Lock the directory, recover, and return a store that takes writes; `report` says what was found.
 
-        `rule` moves the confirmed end (default: that of the flush mode).
+        Raises StoreLocked, LogFailed, or another StoreError if the data is not sound; the directory is then
+        not locked. The hooks are called on the store's threads, possibly before `open` returns: `on_damage`
+        once for each damage, `on_clock` for each step of the wall clock. `rule` moves the confirmed end
+        (default: that of the flush mode).
         """
-        self._config = config
-        self._files = files or OSFiles(config.directory)
-        self._clock = clock or SystemClock()
-        self._on_arrival = on_arrival or (lambda arrived: None)
-        self._on_change = on_change or (lambda: None)
-        self._on_fault = on_fault or (lambda error: None)
-        self._on_damage = on_damage or (lambda error: None)
-        self._on_clock = on_clock or (lambda notice: None)
-        self._rule = rule
-        self._handles = Handles(self._files, config.open_files_max)
-        self._limits = TopicLimits(config.topics_max, config.queues_max)
-        self._queues = Queues(self._files, self._handles, config.queue_file_units)
-
-    # --- life ---------------------------------------------------------------------------
-
-    def start(self) -> RecoveryReport:
-        """Lock the directory, recover and take writes; raise StoreError if the data is not sound."""
-        self._files.lock()
+        files = files or OSFiles(config.directory)
+        clock = clock or SystemClock()
+        handles = Handles(files, config.open_files_max)
+        files.lock()
         try:
-            clean = not self._files.exists(ABORT)
-            self._log = CommitLog(self._files, self._handles)
-            recovery = Recovery(self._files, self._log, self._queues)
+            clean = not files.exists(ABORT)
+            queues = Queues(files, handles, config.queue_file_units)
+            log = CommitLog(files, handles)
+            recovery = Recovery(files, log, queues)
             report = recovery.run(clean)
             replay = recovery.replay
-            end = self._log.end
-            epoch = max(replay.epoch, self._config.epoch)
-            self._ends = LogEnds(replay.state, replay.stored_at_us, epoch, end, end, end)
-            tail = LogTail(replay.state, replay.stored_at_us, epoch)
-            self._index = KeyIndex(self._files, self._log, self._queues, self._ends, self._on_damage)
-            self._index.load()
-            self._repair = QueueRepair(self._log, self._queues, lambda: self._state, self._ends.lock)
-            newest_us = replay.stored_at_us
-            #: Whether the wall clock is believed, and who to ask.
-            self.clock_watch = ClockWatch(self._files, self._clock, newest_us, self._on_clock)
-            self._files.open(ABORT, create=True)
-            self._files.sync_directory("")
+            epoch = max(replay.epoch, config.epoch)
+            ends = LogEnds(replay.state, replay.stored_at_us, epoch, log.end, log.end, log.end)
+            parts = StoreParts(config, files, handles, clock, log, queues, ends)
+            index = KeyIndex(files, log, queues, ends, on_damage)
+            index.load()
+            repair = QueueRepair(log, queues, lambda: ends.state, ends.lock)
+            watch = ClockWatch(files, clock, replay.stored_at_us, on_clock)
+            files.open(ABORT, create=True)
+            files.sync_directory("")
+            due = TasksDue(index, config.snapshot_log_bytes)
+            writer = LogWriter(
+                parts,
+                LogTail(replay.state, replay.stored_at_us, epoch),
+                rule or rule_of(config.flush),
+                WriterHooks(on_arrival, on_change, on_fault, due.committed),
+            )
+            housekeeping = Housekeeping(parts, writer, index, repair, watch, due)
+            writer.start()
+            housekeeping.start()
         except OSError as error:
-            self._let_go()
+            _let_go(handles, files)
             raise LogFailed("be recovered", str(error)) from error
         except BaseException:
-            self._let_go()
+            _let_go(handles, files)
             raise
-        rule = self._rule or rule_of(self._config.flush)
-        self._writer = LogWriter(
-            self._config, self._log, self._queues, self._ends, tail, rule, self._clock,
-            self._on_arrival, self._on_change, self._on_fault, self._committed,
-        )  # fmt: skip
-        self._housekeeping = Housekeeping(
-            self._config, self._files, self._handles, self._log, self._queues, self._ends,
-            self._writer, self._index, self._repair, self._clock, self.clock_watch,
-        )  # fmt: skip
+        return cls(parts, index, repair, writer, housekeeping, watch, report)
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        index: KeyIndex,
+        repair: QueueRepair,
+        writer: LogWriter,
+        housekeeping: Housekeeping,
+        watch: ClockWatch,
+        report: RecoveryReport,
+    ) -> None:
+        """Take what `open` has recovered and started; nothing else calls this."""
+        super().__init__(parts, index, repair)
+        self._files = parts.files
+        self._handles = parts.handles
+        self._clock = parts.clock
+        self._writer = writer
+        self._housekeeping = housekeeping
+        self._limits = TopicLimits(parts.config.topics_max, parts.config.queues_max)
+        #: What recovery found when the store was opened.
+        self.report = report
+        #: Whether the wall clock is believed, and who to ask.
+        self.clock_watch = watch
         #: What can be asked of the exactly-once sinks.
-        self.sinks = SinkOperations(self.broker, self._ends, self._submit)
-        self._writer.start()
-        self._housekeeping.start()
-        return report
+        self.sinks = SinkOperations(self.broker, parts.ends, self._submit)
+
+    # --- life ---------------------------------------------------------------------------
 
     def close(self) -> None:
         """Commit what was taken, put everything on disk and leave in good order."""
@@ -159,14 +172,7 @@ class MessageStore(StoreReads):
                 self._files.remove(ABORT)
                 self._files.sync_directory("")
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._handles.close()
-        self._files.unlock()
-
-    def _committed(self, position: int) -> None:
-        self._housekeeping.committed(position)
+            _let_go(self._handles, self._files)
 
     def confirm(self) -> None:
         """Have the rule looked at again: what it depends on has changed."""
@@ -294,3 +300,8 @@ class MessageStore(StoreReads):
             self._writer.submit(operation, wake)
         except RocketqError as error:
             operation.done(error)
+
+
+def _let_go(handles: Handles, files: Files) -> None:
+    handles.close()
+    files.unlock()

@@ -203,9 +203,7 @@ def test_one_refusal_is_enough_and_leaves_no_registration_behind(start_nameserve
 
 def test_two_live_stores_never_have_the_same_text_and_a_restart_has_it_again(tmp_path: Path) -> None:
     def started(name: str) -> MessageStore:
-        store = MessageStore(StoreConfig(directory=tmp_path / name, broker=name))
-        store.start()
-        return store
+        return MessageStore.open(StoreConfig(directory=tmp_path / name, broker=name))
 
     first, second = started("a"), started("b")
     text = locked_store(tmp_path / "a")

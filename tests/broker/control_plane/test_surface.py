@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketq.http_server.permissions import Permission, Resource, Rule, rule_of, undeclared
+from rocketq.http_server.runner import ServerThread
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.app import DATA_ROUTES, create_app
 from rocketq_broker.config import BrokerConfig
@@ -18,11 +19,13 @@ PROTOCOL = Path(__file__).parents[3] / "docs" / "protocol.md"
 
 def test_every_route_declares_the_permission_it_needs(tmp_path: Path) -> None:
     app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path))
-    assert undeclared(app.control.routes) == []
+    with ServerThread(app):
+        routes = app.control.routes
+    assert undeclared(routes) == []
     assert all(isinstance(route.rule, Rule) for route in DATA_ROUTES)
     rules = {
         (method, route.path): rule_of(route.endpoint)  # type: ignore[attr-defined]
-        for route in app.control.routes
+        for route in routes
         for method in route.methods  # type: ignore[attr-defined]
     }
     assert rules["DELETE", "/v1/topics/{topic}"] == Rule(Permission.ADMIN, Resource.TOPIC)
@@ -31,8 +34,10 @@ def test_every_route_declares_the_permission_it_needs(tmp_path: Path) -> None:
 
 def test_every_route_is_in_the_protocol_document(tmp_path: Path) -> None:
     app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path))
+    with ServerThread(app):
+        routes = app.control.routes
     paths = {route.path for route in DATA_ROUTES}
-    paths |= {route.path for route in app.control.routes if route.path.startswith("/v1/")}  # type: ignore[attr-defined]
+    paths |= {route.path for route in routes if route.path.startswith("/v1/")}  # type: ignore[attr-defined]
     document = PROTOCOL.read_text()
     for path in paths:
         assert path.replace("{message_id}", "{id}") in document, path

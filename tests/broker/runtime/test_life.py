@@ -191,10 +191,9 @@ def test_held_calls_are_released_when_the_server_stops(tmp_path: Path) -> None:
 def test_after_a_fault_of_the_log_nothing_more_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path))
     asked_to_stop = threading.Event()
+    app = create_app(BrokerConfig(name="broker-a", data_dir=tmp_path), on_failure=asked_to_stop.set)
     with ServerThread(app) as server:
-        app.broker.on_failure = asked_to_stop.set
         broker = Http(server.address)
         broker.create("orders")
         assert broker.send("orders", stream(numbered(2)), "?queue=0").status == 200

@@ -72,8 +72,7 @@ def test_a_send_that_waited_too_long_is_refused_and_not_stored_late(tmp_path: Pa
 
 
 def test_close_commits_what_was_taken_and_refuses_what_comes_later(tmp_path: Path) -> None:
-    store = MessageStore(config(tmp_path))
-    store.start()
+    store = MessageStore.open(config(tmp_path))
     driver = Driver(store)
     driver.create("orders", 1)
     futures: list[Future[Any]] = [Future() for _ in range(20)]
@@ -113,12 +112,11 @@ def test_a_stop_that_comes_while_a_task_decides_to_wait_again_is_not_missed(
                 assert all_set.wait(ANSWER_S)
             super().clear()
 
-    store = MessageStore(config(tmp_path, snapshot_log_bytes=1))
     with monkeypatch.context() as patched:
         patched.setattr(
             housekeeping, "threading", SimpleNamespace(**{**vars(threading), "Event": Interrupted})
         )
-        store.start()
+        store = MessageStore.open(config(tmp_path, snapshot_log_bytes=1))
     driver = Driver(store)
     with suppress(BrokerUnavailable):
         driver.create("orders", 1)

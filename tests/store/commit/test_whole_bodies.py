@@ -75,8 +75,7 @@ def written(flush: FlushMode, segment_bytes: int, merge_bytes: int) -> Disk:
     """Return the disk of a store that was killed after it wrote all bodies as one group."""
     disk = Disk()
     settings = config(flush=flush, segment_bytes=segment_bytes, merge_bytes=merge_bytes)
-    store = MessageStore(settings, files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(settings, files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("t", QUEUES)
     burst(store, [send(store, number, body) for number, body in enumerate(BODIES)])
@@ -139,8 +138,8 @@ def test_recovery_says_how_much_of_an_unfinished_append_it_dropped() -> None:
     disk = written(FlushMode.SYNC, 1 << 20, 0)
     first = next(each for each in headers(disk) if each.unfinished)
     end = first.log_offset + first.size
-    store = MessageStore(config(), files=CrashingFiles(cut(disk, end)))
-    report = store.start()
+    store = MessageStore.open(config(), files=CrashingFiles(cut(disk, end)))
+    report = store.report
     store.close()
     assert (report.log_end, report.torn_bytes) == (first.log_offset, first.size)
     assert "1 sound frame(s) of an append that was not finished" in report.notes[0]
@@ -148,8 +147,7 @@ def test_recovery_says_how_much_of_an_unfinished_append_it_dropped() -> None:
 
 def test_a_staged_body_cut_in_the_middle_leaves_no_frame_in_its_stage() -> None:
     disk = Disk()
-    store = MessageStore(config(), files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(config(), files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("t", QUEUES)
     batches = [batch(queue, [b"staged"]) for queue in range(QUEUES)]
@@ -187,9 +185,9 @@ def test_a_power_cut_at_any_operation_leaves_each_body_whole_or_absent(seed: int
     found = set()
     for operation in count(1):
         disk = Disk(seed * 1000 + operation, cut_at=operation)
-        store, acknowledged = MessageStore(settings, files=CrashingFiles(disk)), 0
+        acknowledged = 0
         try:
-            store.start()
+            store = MessageStore.open(settings, files=CrashingFiles(disk))
         except LogFailed:
             assert not disk.is_on
         else:

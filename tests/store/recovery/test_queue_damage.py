@@ -71,8 +71,7 @@ def fill(driver: Driver) -> None:
 def filled(clean: bool) -> dict[str, bytes]:
     """Return the files of a filled store that was closed, or killed."""
     disk = Disk()
-    store = MessageStore(config(**SETTINGS), files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(config(**SETTINGS), files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("t", queues=2)
     fill(driver)
@@ -366,8 +365,8 @@ def test_queues_of_a_version_without_checksums_are_rebuilt_once() -> None:
     disk.overwrite("state/snapshot", snapshot[:4] + crc + guarded)
     reports = []
     for _ in range(2):
-        store = MessageStore(config(**SETTINGS), files=CrashingFiles(disk))
-        reports.append(store.start())
+        store = MessageStore.open(config(**SETTINGS), files=CrashingFiles(disk))
+        reports.append(store.report)
         assert see(Driver(store)) == wanted(True)
         store.close()
     assert [each.replayed_from for each in reports] == [0, position]

@@ -73,8 +73,8 @@ def filled(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def start(directory: Path, **settings: Any) -> tuple[RecoveryReport, dict[str, Any]]:
-    store = MessageStore(small(directory, **settings))
-    report = store.start()
+    store = MessageStore.open(small(directory, **settings))
+    report = store.report
     found = everything(Driver(store))
     store.close()
     return report, found
@@ -215,8 +215,7 @@ def test_a_missing_segment_is_named_and_nothing_is_dropped(
 @pytest.mark.parametrize("flush", list(FlushMode))
 def test_a_killed_process_loses_nothing_it_wrote(tmp_path: Path, flush: FlushMode) -> None:
     """The page cache outlives the process, so a torn tail needs more than kill -9."""
-    living = MessageStore(small(tmp_path / "store", flush=flush))
-    living.start()
+    living = MessageStore.open(small(tmp_path / "store", flush=flush))
     driver = Driver(living)
     fill(driver)
     wanted = everything(driver)
@@ -261,7 +260,7 @@ def test_a_second_store_on_the_directory_is_refused_and_disturbs_nothing(tmp_pat
     with opened(small(tmp_path)) as driver:
         driver.create("orders", 1)
         with pytest.raises(StoreLocked, match=str(tmp_path)):
-            MessageStore(small(tmp_path)).start()
+            MessageStore.open(small(tmp_path))
         assert driver.send("orders", 0, [b"undisturbed"]) == 0
     with opened(small(tmp_path)) as driver:
         assert driver.bodies("orders", 0) == [b"undisturbed"]
@@ -273,7 +272,7 @@ def test_another_process_is_refused_too(tmp_path: Path) -> None:
         "from rocketq_broker.store.config import StoreConfig\n"
         "from rocketq_broker.store.errors import StoreLocked\n"
         "from rocketq_broker.store.store import MessageStore\n"
-        "try: MessageStore(StoreConfig(Path(sys.argv[1]))).start()\n"
+        "try: MessageStore.open(StoreConfig(Path(sys.argv[1])))\n"
         "except StoreLocked: print('locked')\n"
     )
     with opened(small(tmp_path)):

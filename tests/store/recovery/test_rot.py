@@ -71,8 +71,7 @@ def rotting(*, clean: bool, flush: FlushMode = FlushMode.SYNC, segment_bytes: in
 def _filled(clean: bool, flush: FlushMode, segment_bytes: int) -> tuple[dict[str, bytes], dict[str, Any]]:
     disk = Disk()
     settings = config(flush=flush, segment_bytes=segment_bytes, queue_file_units=7)
-    store = MessageStore(settings, files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(settings, files=CrashingFiles(disk))
     driver = Driver(store)
     for topic, queues in TOPICS.items():
         driver.create(topic, queues)
@@ -245,15 +244,15 @@ def test_a_flipped_bit_of_the_snapshot_is_noted_and_the_log_told_again(clean: bo
     noted = 0
     for bit in [*range(0, 24 * 8, 7), *bits(1, len(sound), 20)]:
         rotten.flip("state/snapshot", bit)
-        store = MessageStore(config(**SMALL), files=CrashingFiles(rotten.disk))
-        report = store.start()
+        store = MessageStore.open(config(**SMALL), files=CrashingFiles(rotten.disk))
+        report = store.report
         assert everything(Driver(store)) == rotten.wanted
         assert report.replayed_from == 0
         assert report.notes[0].startswith("The snapshot is damaged")
         noted += 1
         store.close()
-        store = MessageStore(config(**SMALL), files=CrashingFiles(rotten.disk))
-        assert store.start().notes == (), "the one written at the end is sound again"
+        store = MessageStore.open(config(**SMALL), files=CrashingFiles(rotten.disk))
+        assert store.report.notes == (), "the one written at the end is sound again"
         store.close()
     assert noted == 48
 
@@ -286,8 +285,8 @@ def test_damage_behind_which_nothing_is_known_to_be_on_disk_is_a_torn_tail() -> 
     start = int(last.rpartition("/")[2])
     damaged = rotten.frames()[-1]
     rotten.flip(last, 8 * (damaged.log_offset - start + 70))
-    store = MessageStore(config(**SMALL), files=CrashingFiles(rotten.disk))
-    report = store.start()
+    store = MessageStore.open(config(**SMALL), files=CrashingFiles(rotten.disk))
+    report = store.report
     assert report.torn_bytes == damaged.size
     assert report.log_end == damaged.log_offset
     store.close()
@@ -301,8 +300,8 @@ def test_under_async_flush_frames_behind_a_hole_that_vouch_for_nothing_are_cut_w
     durable = max(each.durable_end for each in headers)
     damaged = next(each for each in headers if each.log_offset >= durable)
     rotten.flip(last, 8 * (damaged.log_offset - start + 70))
-    store = MessageStore(config(**SMALL), files=CrashingFiles(rotten.disk))
-    report = store.start()
+    store = MessageStore.open(config(**SMALL), files=CrashingFiles(rotten.disk))
+    report = store.report
     assert report.log_end == damaged.log_offset
     assert report.torn_bytes == sum(each.size for each in headers if each.log_offset >= damaged.log_offset)
     store.close()
@@ -341,8 +340,7 @@ def test_a_message_that_looks_like_a_frame_is_no_witness() -> None:
     from rocketq.protocol.frame import encode
 
     disk = Disk()
-    store = MessageStore(config(flush=FlushMode.ASYNC), files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(config(flush=FlushMode.ASYNC), files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("orders", 1)
     begin = store.statistics().log_end
@@ -365,8 +363,7 @@ def test_a_message_that_looks_like_a_frame_is_no_witness() -> None:
 def test_a_long_message_of_magic_numbers_costs_recovery_little() -> None:
     """The search for a witness must not read a window anew for each place that could be a frame."""
     disk = Disk()
-    store = MessageStore(config(flush=FlushMode.ASYNC), files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(config(flush=FlushMode.ASYNC), files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("orders", 1)
     begin = store.statistics().log_end

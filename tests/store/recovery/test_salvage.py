@@ -88,7 +88,7 @@ def test_a_damaged_frame_costs_its_own_messages_and_no_other(settings: StoreConf
     flip_bit(segments(settings)[2], 9000)
     (settings.directory / "state" / "snapshot").unlink()
     with pytest.raises(CorruptLog):
-        MessageStore(settings).start()
+        MessageStore.open(settings)
     report = salvaged(settings)
     assert [gap.segment for gap in report.gaps] == [int(segments(settings)[2].name)]
     assert sum(each.end - each.first for each in report.lost) == ROWS
@@ -98,7 +98,7 @@ def test_a_damaged_frame_costs_its_own_messages_and_no_other(settings: StoreConf
 def test_a_missing_segment_is_replaced_and_what_it_held_is_named(settings: StoreConfig) -> None:
     segments(settings)[3].unlink()
     with pytest.raises(MissingSegment):
-        MessageStore(settings).start()
+        MessageStore.open(settings)
     report = salvaged(settings)
     assert report.gaps[0].why == "the segment's file is missing"
     check_survivors(settings, report)

@@ -72,8 +72,7 @@ class Run:
         )
 
     def open(self) -> Driver:
-        store = MessageStore(self.settings, files=CrashingFiles(self.disk))
-        store.start()
+        store = MessageStore.open(self.settings, files=CrashingFiles(self.disk))
         return Driver(store)
 
     def _bodies(self) -> list[bytes]:

@@ -88,8 +88,7 @@ def test_publishing_that_a_crash_interrupts_goes_on_by_itself_where_it_stopped(
 ) -> None:
     disk = Disk(writes)
     settings = config(flush=flush, **ONE_BY_ONE)
-    store = MessageStore(settings, files=CrashingFiles(disk))
-    store.start()
+    store = MessageStore.open(settings, files=CrashingFiles(disk))
     driver = Driver(store)
     driver.create("t", 1)
     bodies = [b"%d" % number for number in range(10)]

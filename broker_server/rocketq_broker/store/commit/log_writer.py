@@ -29,22 +29,33 @@ from typing import Any
 
 import numpy as np
 
-from rocketq.clock import Clock
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.model import FlushMode, SendStatus
 from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, GroupPlan, Operation, Receipt
-from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail
+from rocketq_broker.store.commit.ends import ConfirmRule, LogTail
 from rocketq_broker.store.commit.held_copies import read_copies
 from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
+from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.commit.sync_delay import Gathering
-from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import FULL_ERRORS
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import Tail, Units, units
-from rocketq_broker.store.log.consume_queues import QueueKey, Queues
+from rocketq_broker.store.log.consume_queues import QueueKey
 from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.state.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class WriterHooks:
+    """Whom the writer tells. All are called on a thread that confirms, `on_fault` on the one that failed.
+
+    `on_arrival` gets the (topic, queue) pairs that have new messages, `on_commit` the confirmed log offset.
+    """
+
+    on_arrival: Callable[[Collection[tuple[str, int]]], None]
+    on_change: Callable[[], None]
+    on_fault: Callable[[StoreError], None]
+    on_commit: Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +70,17 @@ class _Written:
 class LogWriter:
     """Takes operations from any thread and commits them in groups on its own."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: Queues,
-        ends: LogEnds,
-        tail: LogTail,
-        rule: ConfirmRule,
-        clock: Clock,
-        on_arrival: Callable[[Collection[tuple[str, int]]], None],
-        on_change: Callable[[], None],
-        on_fault: Callable[[StoreError], None],
-        on_commit: Callable[[int], None],
-    ) -> None:
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._ends = ends
+    def __init__(self, parts: StoreParts, tail: LogTail, rule: ConfirmRule, hooks: WriterHooks) -> None:
+        """Plan from `tail`; `rule` moves the confirmed end."""
+        self._config = parts.config
+        self._log = parts.log
+        self._queues = parts.queues
+        self._ends = parts.ends
+        self._clock = parts.clock
         self._tail = tail
         self._rule = rule
-        self._clock = clock
-        self._on_arrival = on_arrival
-        self._on_change = on_change
-        self._on_fault = on_fault
-        self._on_commit = on_commit
-        self._inbox = Inbox(config)
+        self._hooks = hooks
+        self._inbox = Inbox(parts.config)
         #: Guards the receipts of plans, which a flush timeout may take, and the failure.
         self._lock = threading.Lock()
         self._failure: StoreError | None = None
@@ -150,7 +146,7 @@ class LogWriter:
                 self.groups += 1
                 _make_all(self._answers(written.plan))
                 self._announce(written.plan, written.plan.state.topics.data_version != before)
-                self._on_commit(written.end)
+                self._hooks.on_commit(written.end)
 
     def stop(self) -> None:
         """Commit what has been taken, then end the thread; later operations are refused."""
@@ -164,7 +160,7 @@ class LogWriter:
             self._failure = error
         self._inbox.close(f"its log failed ({error.message})", anew=True)
         if first:
-            self._on_fault(error)
+            self._hooks.on_fault(error)
 
     # --- the writer thread --------------------------------------------------------------
 
@@ -425,9 +421,9 @@ class LogWriter:
 
     def _announce(self, plan: GroupPlan, changed: bool) -> None:
         if plan.frames:
-            self._on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
+            self._hooks.on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
         if changed:
-            self._on_change()
+            self._hooks.on_change()
 
 
 def _answer(operation: ChangeState, state: State) -> Any:

@@ -16,19 +16,14 @@ from itertools import pairwise
 from posixpath import dirname
 from typing import Final
 
-from rocketq.clock import Clock
 from rocketq.errors import CorruptFrame, StoreFull
 from rocketq.model import FlushMode, TimeBoundary
-from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.commit.log_writer import LogWriter
-from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.disk.files import FULL_ERRORS, Files
-from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.disk.files import FULL_ERRORS
 from rocketq_broker.store.errors import CorruptQueue, LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.log import frame_lookup as reader
-from rocketq_broker.store.log.commit_log import CommitLog
-from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.state import snapshot as snapshots
@@ -52,39 +47,54 @@ def _full_disk_is_no_fault() -> Iterator[None]:
 _INDEX_LOG_BYTES: Final = 8 << 20
 
 
+class TasksDue:
+    """What a commit makes due before its interval: indexing much log, and a snapshot."""
+
+    def __init__(self, index: KeyIndex, snapshot_log_bytes: int) -> None:
+        self._index = index
+        self._snapshot_log_bytes = snapshot_log_bytes
+        #: How far the log was when the last snapshot was taken.
+        self.snapshot_position = 0
+        self.snapshot_due = threading.Event()
+        self.index_due = threading.Event()
+
+    def committed(self, position: int) -> None:
+        """Ask for the tasks that are due now that the log is confirmed up to `position`.
+
+        A thread that is woken for every small commit competes with the writer for nothing.
+        """
+        if position - self._index.position >= _INDEX_LOG_BYTES:
+            self.index_due.set()
+        if position - self.snapshot_position >= self._snapshot_log_bytes:
+            self.snapshot_due.set()
+
+
 class Housekeeping:
     """The tasks and their threads."""
 
     def __init__(
         self,
-        config: StoreConfig,
-        files: Files,
-        handles: Handles,
-        log: CommitLog,
-        queues: Queues,
-        ends: LogEnds,
+        parts: StoreParts,
         writer: LogWriter,
         index: KeyIndex,
         repair: QueueRepair,
-        clock: Clock,
         watch: ClockWatch,
+        due: TasksDue,
     ) -> None:
-        self._config = config
-        self._files = files
-        self._handles = handles
-        self._log = log
-        self._queues = queues
-        self._ends = ends
+        self._config = parts.config
+        self._files = parts.files
+        self._handles = parts.handles
+        self._log = parts.log
+        self._queues = parts.queues
+        self._ends = parts.ends
+        self._clock = parts.clock
         self._writer = writer
         self._index = index
         self._repair = repair
-        self._clock = clock
         self._watch = watch
-        self.snapshot_position = 0
+        self._due = due
         self._snapshot_lock = threading.Lock()
         self._stopping = threading.Event()
-        self._snapshot_due = threading.Event()
-        self._index_due = threading.Event()
         self._threads: list[threading.Thread] = []
         self._dues: list[threading.Event] = []
         #: The tasks that found damaged data when they last ran, and what they found.
@@ -97,10 +107,10 @@ class Housekeeping:
             half_ms = max(1, self._config.flush_timeout_ms // 2)
             self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_flush)
         self._keep(
-            "rocketq-snapshot", self._config.snapshot_interval_ms, self._snapshot_due, self.take_snapshot
+            "rocketq-snapshot", self._config.snapshot_interval_ms, self._due.snapshot_due, self.take_snapshot
         )
         self._keep("rocketq-retention", self._config.retention_interval_ms, threading.Event(), self.retain)
-        self._keep("rocketq-index", self._config.index_interval_ms, self._index_due, self.index)
+        self._keep("rocketq-index", self._config.index_interval_ms, self._due.index_due, self.index)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -109,15 +119,10 @@ class Housekeeping:
         for thread in self._threads:
             thread.join()
 
-    def committed(self, position: int) -> None:
-        """Ask for what a commit makes due before its interval: indexing much log, and a snapshot.
-
-        A thread that is woken for every small commit competes with the writer for nothing.
-        """
-        if position - self._index.position >= _INDEX_LOG_BYTES:
-            self._index_due.set()
-        if position - self.snapshot_position >= self._config.snapshot_log_bytes:
-            self._snapshot_due.set()
+    @property
+    def snapshot_position(self) -> int:
+        """How far the log was when the last snapshot was taken."""
+        return self._due.snapshot_position
 
     def _keep(self, name: str, interval_ms: int, due: threading.Event, work: Callable[[], object]) -> None:
         """Do `work` on a thread of its own at each interval, and at once when `due` is set."""
@@ -187,7 +192,7 @@ class Housekeeping:
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
                 snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
-                self.snapshot_position = position
+                self._due.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
         directories = set()
