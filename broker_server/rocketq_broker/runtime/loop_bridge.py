@@ -1,4 +1,4 @@
-"""From the log writer's thread to the event loop, one wake-up for a whole group.
+"""From the log writer's thread to the event loop, one wake-up for a whole commit.
 
 The writer answers every send of a group commit, one after the other. To wake the loop for
 each would cost a write to its self-pipe every time, so outcomes are laid in a

@@ -13,7 +13,7 @@
    acknowledged as flushed, and the log is cut there.
 5. An append may take several frames, all but the last marked unfinished. If the sound
    frames end with one that is marked so, the crash came in the middle of that append: all its
-   frames are cut off. It was never acknowledged, because an answer follows the whole group.
+   frames are cut off. It was never acknowledged, because an answer follows the whole commit.
 6. After an unclean stop, what no snapshot vouches for is written again, and the
    log is synced before anything of it is served.
 """
@@ -123,7 +123,7 @@ class Recovery:
         self._vouched = snapshot.position
         if (
             snapshot.position < self.log.begin
-            or snapshot.tails is None
+            or snapshot.open_blocks is None
             or not snapshots.vouches_for_queues(self.files)
             or not self.queues.hold_files_for(snapshot.picture.ranges)
         ):
@@ -135,7 +135,7 @@ class Recovery:
 
     def _start_from(self, snapshot: Snapshot | None) -> int:
         if snapshot is not None:
-            self.replay.start_from(snapshot.picture, snapshot.tails)
+            self.replay.start_from(snapshot.picture, snapshot.open_blocks)
             return snapshot.position
         self.replay.start_from(None)
         return self.log.begin

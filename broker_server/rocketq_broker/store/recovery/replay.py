@@ -20,7 +20,7 @@ from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.log.consume_queue import Units, units
-from rocketq_broker.store.log.consume_queues import QueueKey, Queues, TailChecksums, keyed
+from rocketq_broker.store.log.consume_queues import OpenBlockChecksums, QueueKey, Queues, keyed
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame
 from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
 
@@ -51,8 +51,8 @@ class Replay:
     #: A log that is replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
 
-    def start_from(self, picture: Picture | None, tails: TailChecksums | None = None) -> None:
-        """Begin with a picture and its queues' tail checksums, or at the begin of the log.
+    def start_from(self, picture: Picture | None, open_blocks: OpenBlockChecksums | None = None) -> None:
+        """Begin with a picture and the checksums of its queues' open blocks, or at the begin of the log.
 
         The first frame of a log has a picture of its own.
         """
@@ -63,7 +63,7 @@ class Replay:
         self.state = picture.state()
         self.stored_at_us = picture.stored_at_us
         self.epoch = picture.epoch
-        self.queues.reset(picture.ranges, tails or {})
+        self.queues.reset(picture.ranges, open_blocks or {})
 
     def fold(self, frame: Frame) -> None:
         """Fold the next frame; raise CorruptLog if it does not fit."""
@@ -93,8 +93,8 @@ class Replay:
         """Write the units that are still in memory."""
         for key, runs in self._pending.items():
             queue = self.queues.make(key)
-            queue.written = queue.write(np.concatenate(runs))
-            queue.advance(queue.written)
+            queue.written_block = queue.write(np.concatenate(runs))
+            queue.advance(queue.written_block)
         self._pending.clear()
         self._pending_units = 0
 

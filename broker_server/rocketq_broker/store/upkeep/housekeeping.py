@@ -174,7 +174,7 @@ class Housekeeping:
                     return
                 ranges = self._queues.ranges(ends.state.topics)
                 picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
-                tails = self._queues.tails()
+                checksums = self._queues.open_block_checksums()
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
             try:
@@ -186,7 +186,7 @@ class Housekeeping:
                 raise
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
-                snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, checksums))
                 self.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
