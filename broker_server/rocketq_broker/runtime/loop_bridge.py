@@ -36,7 +36,7 @@ class Completions:
     async def outcome(self, write: Callable[[Callable[[Any], None]], None]) -> Any:
         """Make a write of the store, handing it its `done`; return its outcome or raise its error."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        write(partial(self.post, partial(_settle, future)))
+        write(partial(self.post, partial(_set_outcome, future)))
         outcome = await future
         if isinstance(outcome, RocketqError):
             raise outcome
@@ -55,7 +55,7 @@ class Completions:
                 self._loop.call_soon(self._drain)
 
 
-def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+def _set_outcome(future: asyncio.Future[Any], outcome: Any) -> None:
     # The request's task may have been cancelled; the write was made all the same.
     if not future.done():
         future.set_result(outcome)

@@ -38,7 +38,7 @@ from rocketq.protocol.sink_documents import (
     CheckBatchRequest,
     Participant,
     PublishBatchRequest,
-    Verdict,
+    StageVerdict,
 )
 from rocketq_broker.cluster.peer_addresses import Addresses
 from rocketq_broker.config import BrokerConfig
@@ -341,9 +341,9 @@ class Settler:
         """Do what the coordinator says; without its word the stage is kept, and asked about again."""
         if isinstance(outcome, RocketqError):
             self._stage_ended(stage, outcome)
-        elif outcome.verdict is Verdict.DROP:
+        elif outcome.verdict is StageVerdict.DROP:
             self._drop(stage)
-        elif outcome.verdict is Verdict.PUBLISH:
+        elif outcome.verdict is StageVerdict.PUBLISH:
             request = PublishBatchRequest(stage.batch, stage.run, outcome.frames, outcome.messages)
             self._store.sinks.publish(stage.sink, request, partial(self._stage_ended, stage))
         else:

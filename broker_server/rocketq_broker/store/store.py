@@ -50,7 +50,7 @@ from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping
-from rocketq_broker.store.upkeep.retention import Verdict
+from rocketq_broker.store.upkeep.retention import RetentionDecision
 
 __all__ = [
     "AppendOutcome",
@@ -200,7 +200,7 @@ class MessageStore(StoreReads):
             found["publishing"] = trouble.message
         return found
 
-    def retain(self) -> Verdict:
+    def retain(self) -> RetentionDecision:
         """Let go what the retention policy condemns."""
         return self._housekeeping.retain()
 

@@ -55,7 +55,7 @@ def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
                 place = candidate + header.size
 
 
-def witness_against(log: CommitLog, at: int) -> FrameHeader | None:
+def evidence_against_tear(log: CommitLog, at: int) -> FrameHeader | None:
     """Return a sound frame behind `at` that says all up to beyond `at` was on disk, if there is one."""
     return next((header for header in sound_frames_behind(log, at) if header.durable_end > at), None)
 

@@ -60,7 +60,7 @@ def write(files: Files, snapshot: Snapshot) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def distrust_queues(files: Files) -> None:
+def mark_queues_untrusted(files: Files) -> None:
     """Note, durably, that the ConsumeQueues are no longer what the snapshot says.
 
     Whoever rebuilds them must say so first: if the power goes before they are on disk, they
@@ -71,7 +71,7 @@ def distrust_queues(files: Files) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def vouches_for_queues(files: Files) -> bool:
+def are_queues_trusted(files: Files) -> bool:
     """Whether the ConsumeQueues are as the snapshot says; the next one to be written says so again."""
     return not files.exists(_REBUILDING)
 
