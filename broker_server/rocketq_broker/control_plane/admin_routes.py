@@ -1,4 +1,4 @@
-"""The routes for who runs the broker: draining, and what is going on in it."""
+"""The routes for operators: draining, the clock, and statistics."""
 
 from __future__ import annotations
 

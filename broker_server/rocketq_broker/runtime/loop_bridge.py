@@ -1,10 +1,8 @@
-"""From the log writer's thread to the event loop, one wake-up for a whole commit.
+"""Passes outcomes from the log writer's thread to the event loop, with one wake-up for each commit.
 
-The writer answers every send of a group commit, one after the other. To wake the loop for
-each would cost a write to its self-pipe every time, so outcomes are laid in a
-deque and the loop is woken only if no wake-up is already on its way. What is
-laid down first is carried out first: a send is answered before the pulls that
-its arrival wakes.
+The writer answers every send of a commit, one after the other. To wake the loop costs one write to its
+self-pipe. So the writer appends outcomes to a deque, and wakes the loop only if no wake-up is on its way. The
+loop handles outcomes in their order: it answers a send before it wakes the pulls that wait for its messages.
 """
 
 from __future__ import annotations

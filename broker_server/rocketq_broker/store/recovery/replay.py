@@ -1,9 +1,9 @@
-"""Replay: folding frames of the log into the state, and writing the ConsumeQueue units of their messages.
+"""Replay: folds frames of the log into the state and writes the ConsumeQueue units of their messages.
 
-It is given frames in the order of the log. Recovery is a replay that ends at the end of the log; a replica
-is one that goes on with each frame that its master sends. What it reads is what the log writer wrote: a
-frame that does not fit the state before it was not torn, so it is damage (CorruptLog), unless salvage has
-left a *lost* frame before it, which may have taken anything with it.
+The caller passes frames in the order of the log. Recovery is a replay that ends at the end of the log; a
+replica will be a replay that goes on with each frame its master sends. The log writer wrote these frames, so
+a frame that does not fit the state before it is damage (CorruptLog), unless salvage has left a *lost* frame
+before it: any change may have been in there.
 """
 
 from __future__ import annotations

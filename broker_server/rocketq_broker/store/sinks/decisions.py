@@ -1,8 +1,8 @@
-"""What a call about a sink becomes: a change, nothing, or a refusal.
+"""Decides what a request about a sink becomes: a change, nothing, or an error.
 
-Pure functions of the sinks as they are when the change is given its place in the
-log (as `decisions`). What must never happen is decided here: that two runs decide,
-that a number decides twice, and that a stage is dropped which may still be decided.
+The functions are pure. The log writer calls them with the sinks as they are when the change gets its place in
+the log (as `state.topic_decisions`). They prevent what must never happen: that two runs decide a batch, that
+one batch number is decided twice, or that a stage is dropped which may still be decided.
 """
 
 from __future__ import annotations
