@@ -19,7 +19,7 @@ def test_every_writer_elects_the_same_broker_and_sinks_are_spread() -> None:
     assert min(Counter(picked).values()) > 50
 
 
-def test_the_broker_that_one_names_is_it_whoever_else_is_silent_or_ignorant() -> None:
+def test_one_broker_that_names_the_coordinator_is_enough() -> None:
     assert named_coordinator("s", {"broker-a": "broker-b"}, ["broker-c"], AWAY) == "broker-b"
 
 

@@ -249,7 +249,7 @@ def test_the_last_batch_may_come_again_with_as_many_rows_of_each_topic() -> None
         assert again(table, 7, rows, on_decided=OnDecided.SKIP) is CommitOutcome.SKIPPED
 
 
-def test_a_batch_below_the_last_decided_one_is_refused_or_skipped_knowingly() -> None:
+def test_a_batch_below_the_last_decided_is_refused_or_skipped() -> None:
     table = decided(decided(coordinated("r1"), 6), 7)
     with pytest.raises(BatchAlreadyDecided, match="rocketq sink reset etl") as raised:
         again(table, 3, {"orders": 12})
@@ -333,7 +333,7 @@ def test_runs_are_remembered_as_superseded_up_to_a_bound() -> None:
     assert remembered == tuple(f"r{number}" for number in range(9, SUPERSEDED_MAX + 9))
 
 
-def test_a_sink_that_nobody_knows_keeps_its_stages_until_they_are_abandoned() -> None:
+def test_stages_of_an_unknown_sink_are_kept_until_abandoned() -> None:
     for abandon, verdict in ((False, StageVerdict.UNDECIDED), (True, StageVerdict.DROP)):
         request = CheckBatchRequest("r1", "b", abandon)
         assert decisions.check_batch(SinkTable(), SINK, 0, request, ME) is None
@@ -374,7 +374,7 @@ def test_names_are_checked_and_tables_are_bounded(monkeypatch: pytest.MonkeyPatc
             decisions.open_stage(table, name, ME, 0)
 
 
-def test_a_publication_names_its_frames_once_and_how_many_messages_they_hold() -> None:
+def test_a_publication_names_each_frame_once_and_counts_its_messages() -> None:
     for frames, messages in (((), 0), ((8, 8), 2), ((8, 16), 1)):
         with pytest.raises(InvalidRequest):
             decisions.publish(SinkTable(), SINK, PublishBatchRequest(0, "r", frames, messages), ME)

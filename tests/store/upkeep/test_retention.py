@@ -40,7 +40,7 @@ def test_only_segments_older_than_the_age_go_and_the_last_one_never() -> None:
     assert decide(TIGHT, segments(5), 100 * HOUR_US, ROOMY) == RetentionDecision(0, False)
 
 
-def test_a_log_over_its_size_loses_its_oldest_segments_until_it_would_fall_below() -> None:
+def test_a_log_over_its_size_loses_its_oldest_segments() -> None:
     policy = RetentionPolicy(retention_bytes=2 * GIB)
     assert decide(policy, segments(0, 0, 0, 0), 100 * HOUR_US, ROOMY) == RetentionDecision(2, False, "size")
 
@@ -68,7 +68,7 @@ def fill(driver: Driver, topic: str, batches: int, queues: int = 2) -> None:
         driver.send(topic, number % queues, [b"%06d" % number + bytes(500) for _ in range(20)])
 
 
-def test_readers_are_sent_to_the_first_offset_that_is_left_and_it_survives_a_restart(tmp_path: Path) -> None:
+def test_readers_are_sent_to_the_first_kept_offset_also_after_a_restart(tmp_path: Path) -> None:
     settings = config(tmp_path, segment_bytes=64 << 10, retention=RetentionPolicy(retention_bytes=200 << 10))
     with opened(settings) as driver:
         driver.create("t", queues=2)
