@@ -16,6 +16,9 @@ ROOT: Final = Path(__file__).parent.parent
 SOURCE_ROOTS: Final = ("connector", "broker_server", "nameserver")
 MODULE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
+TEST_NAME_MAX: Final = 80
+#: Underscored names of Python and PySpark that have no public counterpart.
+NOT_OURS: Final = {"_exit", "_getframe", "_replace", "_jvm", "_jsc"}
 BANNED_NAMES: Final = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 #: Run by name: `python -m`, the console script, or Spark's own search.
 ENTRY_POINTS: Final = {
@@ -122,6 +125,29 @@ def test_every_public_name_of_rocketq_is_there_and_listed() -> None:
     assert set(rocketq.__all__) <= set(dir(rocketq))
     with pytest.raises(AttributeError):
         rocketq.no_such_name  # noqa: B018
+
+
+def test_tests_look_at_no_private_attribute() -> None:
+    looks = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and re.match("_[a-z]", node.attr)
+        and node.attr not in NOT_OURS
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+    assert not looks, "test what callers see"
+
+
+def test_the_name_of_a_test_is_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and len(node.name) > TEST_NAME_MAX
+    ]
+    assert not long
 
 
 def test_every_test_folder_is_a_package() -> None:

@@ -174,6 +174,11 @@ class Client:
         """Return where a topic lives. Raises RouteNotFound."""
         return self._routes.route(topic)
 
+    def invalidate_route(self, topic: str) -> None:
+        """Have the next use of a topic ask a NameServer for its route, as after a change by an operator."""
+        self._check_open()
+        self._routes.invalidate(topic)
+
     def cluster(self) -> ClusterView:
         """Return which brokers are alive."""
         return self._routes.cluster()

@@ -1,4 +1,4 @@
-"""What a NameServer tells Prometheus: read from its state when somebody scrapes."""
+"""The metrics of a NameServer, read from its state at each scrape."""
 
 from __future__ import annotations
 

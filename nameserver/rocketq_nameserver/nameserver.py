@@ -1,8 +1,8 @@
-"""One NameServer: the route table, the calls that wait on it, the scan for dead brokers.
+"""One NameServer: the route table, the held calls that wait for its changes, and the scan for dead brokers.
 
-Everything runs on the loop's thread, and every change of the table is announced
-in the same step, so a watcher never sleeps past it. The table is memory only: a NameServer that
-restarts knows nothing, and is told everything again by the brokers' next heartbeats.
+Everything runs on the loop's thread. The same step that changes the table wakes the held calls, so none
+misses a change. The table is in memory only: a NameServer that restarts learns everything again from the
+brokers' next heartbeats.
 """
 
 from __future__ import annotations

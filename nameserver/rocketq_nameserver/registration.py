@@ -1,8 +1,7 @@
-"""What a broker's registration must satisfy before the route table takes it.
+"""The checks that a broker's registration must pass before the route table takes it.
 
-A NameServer hands what it is told to every client, so nothing that a client could
-not use, or could be led astray by, gets in: illegal names, an address that is
-no HTTP base URL, queue counts beyond the limit, one topic twice.
+A NameServer passes registrations on to every client, so it refuses what a client could not use: illegal
+names, an address that is no HTTP base URL, queue counts beyond the limit, one topic twice.
 """
 
 from __future__ import annotations

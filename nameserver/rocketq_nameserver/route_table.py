@@ -1,8 +1,8 @@
-"""The route table: RocketMQ's tables and rules (RouteInfoManager), as a plain value that is told the time.
+"""The route table: RocketMQ's tables and rules (RouteInfoManager), as a value; the caller passes the time.
 
-    topic    ──> broker name ──> QueueData            what the group serves of the topic
-    topic    ──> broker name ──> record               which groups hold the topic, as this one says
-    broker   ──> cluster, broker id ──> address       the replicas of the group; id 0 is the master
+    topic    ──> broker name ──> QueueData            what the broker group serves of the topic
+    topic    ──> broker name ──> record               which broker groups hold the topic, as this one says
+    broker   ──> cluster, broker id ──> address       the replicas of the broker group; id 0: master
     cluster  ──> broker names
     (cluster, address) ──> Holder                     who is alive: last heard, lease, DataVersion
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
 from rocketq.protocol.frame_slices import open_frames
-from tests.broker.conftest import ARROW, Http, StartBroker, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import ARROW, Http, stream
 
 MESSAGES = [
     Message(b"body %d" % n, b"key", "tag", {"name": "value", "other": str(n)}, 1_000_000 + n)

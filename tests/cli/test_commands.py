@@ -240,9 +240,7 @@ def test_json_lines_carry_key_tag_and_properties(rocketq: Shell, topic: str) -> 
     assert rocketq("consume", topic, "-o", "json", "--follow").code == 2
 
 
-def test_json_lines_of_one_ordering_key_share_a_queue_whatever_they_are_found_by(
-    rocketq: Shell, topic: str
-) -> None:
+def test_json_lines_of_one_ordering_key_go_to_one_queue(rocketq: Shell, topic: str) -> None:
     rows = [
         {"body": str(n), "key": f"o-{n}", "ordering_key": None if n == 60 else f"c-{n % 5}"}
         for n in range(61)

@@ -47,7 +47,7 @@ def test_the_messages_in_a_golden_frame_are_those_it_was_made_of(name: str) -> N
     assert open_batch(frame) == specimens.batch()
 
 
-def test_the_messages_in_a_golden_filtered_frame_keep_their_offsets_and_times() -> None:
+def test_messages_of_a_golden_filtered_frame_keep_offset_and_time() -> None:
     pieces = open_frames((FILES / "filtered.frame").read_bytes(), 0)
     assert pa.concat_batches([piece.batch for piece in pieces]) == specimens.batch()
     assert tuple(offset for piece in pieces for offset in piece.offsets()) == specimens.FILTERED_OFFSETS
@@ -87,7 +87,7 @@ def test_golden_error_documents_still_become_their_errors() -> None:
         assert (made.status, made.document()) == (entry["status"], entry["document"])
 
 
-def test_golden_units_decode_to_their_fields_and_are_made_again_byte_for_byte() -> None:
+def test_golden_units_decode_and_encode_byte_for_byte() -> None:
     data = (FILES / "units.bin").read_bytes()
     read = np.frombuffer(data, dtype=UNIT)
     assert len(data) == UNIT_BYTES * len(specimens.TAGS)

@@ -28,7 +28,7 @@ from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_nameserver import app as nameserver_app
 from rocketq_nameserver.app import NameServerApp
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import Http
+from tests.support.http_client import Http
 
 RULE = Rule(Permission.ADMIN, Resource.TOPIC)
 HOSTS = accepted_hosts("192.0.2.1", "http://broker.example:8080", ["other.example", "2001:db8::1"])

@@ -123,7 +123,7 @@ def test_a_closing_connection_does_not_wait_for_a_client_that_takes_nothing(serv
         assert poll.poll(30_000)
 
 
-def test_a_closing_connection_is_let_go_though_little_of_its_last_answer_was_taken(serve: Serve) -> None:
+def test_a_closing_connection_ends_though_its_last_answer_was_not_taken(serve: Serve) -> None:
     server = serve(answer_ms=SHORT)
     with Connection(server.address, receive_buffer=4096) as client:
         client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -144,12 +144,12 @@ def test_a_closing_connection_is_let_go_though_little_of_its_last_answer_was_tak
 
 
 def _connection(server: ServerThread) -> Any:
-    (only,) = server._server.server_state.connections
+    (only,) = server.state.connections
     return only
 
 
 def _answered(server: ServerThread) -> int:
-    return server._server.server_state.total_requests
+    return server.state.total_requests
 
 
 def test_a_held_call_is_under_no_deadline(serve: Serve, probe: Probe) -> None:
@@ -163,9 +163,7 @@ def test_a_held_call_is_under_no_deadline(serve: Serve, probe: Probe) -> None:
         assert client.answer() == (200, b"hello")
 
 
-def test_time_in_which_the_server_does_not_read_is_not_held_against_the_client(
-    serve: Serve, probe: Probe
-) -> None:
+def test_time_in_which_the_server_does_not_read_is_not_counted(serve: Serve, probe: Probe) -> None:
     server = serve(header_ms=SHORT, request_ms=SHORT)
     # More than is read ahead, and little enough to be there at once when it is wanted.
     size = 1024 * 1024
@@ -191,7 +189,7 @@ def test_a_connection_is_used_again_and_closed_when_it_stays_idle(serve: Serve) 
     assert server.counts.cut[Cut.IDLE] == 1
 
 
-def test_a_next_request_that_never_ends_is_refused_though_the_first_was_answered(serve: Serve) -> None:
+def test_a_second_request_that_never_ends_is_refused(serve: Serve) -> None:
     server = serve(header_ms=SHORT)
     with Connection(server.address) as client:
         assert client.get("/hello") == (200, b"hello")
@@ -217,7 +215,7 @@ def test_a_refusal_is_never_written_before_the_answer_to_an_earlier_request(
     assert server.counts.cut[Cut.SLOW_HEADER] == 1
 
 
-def test_a_body_that_was_refused_unread_keeps_its_deadline_and_gets_one_answer_only(serve: Serve) -> None:
+def test_a_body_refused_unread_keeps_its_deadline_and_gets_one_answer(serve: Serve) -> None:
     server = serve(request_ms=SHORT)
     with Connection(server.address) as client:
         client.send(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
@@ -235,7 +233,7 @@ def test_after_a_body_that_was_not_waited_for_the_next_request_is(serve: Serve) 
     assert server.counts.cut[Cut.IDLE] == 1
 
 
-def test_the_rest_of_a_refused_body_is_thrown_away_and_the_connection_stays_usable(serve: Serve) -> None:
+def test_a_connection_stays_usable_after_a_refused_body(serve: Serve) -> None:
     server = serve()
     size = 32 * 1024 * 1024
     with Connection(server.address) as client:

@@ -100,7 +100,7 @@ def test_a_connection_keeps_nothing_of_a_body_that_was_answered(client: Connecti
 
 
 @pytest.mark.parametrize("size", [1_000, LARGE])
-def test_a_body_that_does_not_come_is_refused_and_no_old_memory_is_read(
+def test_a_body_that_does_not_come_is_refused_and_takes_no_others_memory(
     client: Connection, size: int
 ) -> None:
     # The parser takes no body of a request that wants to change the protocol.

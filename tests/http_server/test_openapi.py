@@ -16,7 +16,7 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import NameServerApp
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import Http
+from tests.support.http_client import Http
 
 
 @pytest.fixture(params=["broker", "nameserver"])

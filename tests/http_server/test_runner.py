@@ -62,7 +62,7 @@ def announced(process: subprocess.Popen[str]) -> dict[str, Any]:
 # --- in a thread ------------------------------------------------------------------------------
 
 
-def test_the_hooks_are_called_in_order_and_a_held_call_does_not_delay_the_stop() -> None:
+def test_hooks_are_called_in_order_and_a_held_call_delays_no_stop() -> None:
     app = Hooked()
     with ServerThread(app) as server:
         client = Connection(server.address)
@@ -151,7 +151,7 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_announces_itself_in_one_line_and_ends_with_0_when_told_to(number: signal.Signals) -> None:
+def test_a_process_announces_itself_in_one_line_and_ends_with_0(number: signal.Signals) -> None:
     process = start("--name", "ns-1")
     said = announced(process)
     assert said["service"] == "nameserver"
@@ -243,7 +243,7 @@ logging.getLogger("uvicorn.error").info("not worth a line")
 """
 
 
-def test_every_line_of_the_log_is_json_those_of_libraries_and_tracebacks_too() -> None:
+def test_every_log_line_is_json_also_of_libraries_and_tracebacks() -> None:
     done = subprocess.run([sys.executable, "-c", LOGGING], stderr=subprocess.PIPE, text=True, check=True)
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert [line["event"].strip() for line in lines] == [
@@ -259,7 +259,7 @@ def test_every_line_of_the_log_is_json_those_of_libraries_and_tracebacks_too() -
 # --- permissions --------------------------------------------------------------------------------
 
 
-def test_a_rule_is_declared_beside_its_handler_and_a_route_without_one_is_found() -> None:
+def test_a_route_without_a_declared_rule_is_found() -> None:
     from fastapi import FastAPI
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

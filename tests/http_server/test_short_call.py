@@ -125,7 +125,7 @@ def test_a_client_that_asks_to_close_is_answered_and_closed(client: Connection) 
     assert client.ended()
 
 
-def test_a_defect_in_the_hook_is_an_error_document_and_the_connection_goes_on(client: Connection) -> None:
+def test_a_defect_in_the_hook_becomes_an_error_document(client: Connection) -> None:
     client.send(post("/fail", b"x"))
     status, body = client.answer()
     assert (status, json.loads(body)["code"]) == (500, "INTERNAL_ERROR")
@@ -148,12 +148,12 @@ def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: S
         assert other.answer() == (200, b"short x")
 
 
-def test_a_server_that_stops_waits_for_a_short_call_and_closes_behind_its_answer(app: ShortCalls) -> None:
+def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls) -> None:
     server: Any = ServerThread(app, limits=ServerLimits(shutdown_ms=30_000)).__enter__()
     with Connection(server.address) as client:
         client.send(post("/later", b"x"))
         assert app.held.wait(30)
-        server._server.stop()
+        server.begin_stop()
         while server.call(lambda: app.waiting[0].keep_alive):
             pass
         release(server, app)

@@ -1,13 +1,10 @@
-"""Real NameServers on port 0, told the time by a clock that stands still."""
+"""Real NameServers on port 0, with a clock that only moves when the test moves it."""
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,17 +14,7 @@ from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
 from rocketq_nameserver.app import NameServerApp, create_app
 from rocketq_nameserver.config import NameServerConfig
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+from tests.support.http_client import JSON, Answer, Http
 
 
 class Running:
@@ -37,19 +24,12 @@ class Running:
         self.server, self.app, self.clock = server, app, clock
         self.address = server.address
         self.api = NameServerApi(transport, server.address)
+        self.http = Http(server.address)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        parts = urlsplit(self.address)
-        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
-        try:
-            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            kind = {} if data is None else {"content-type": "application/json"}
-            connection.request(method, path, data, kind | headers)
-            response = connection.getresponse()
-            content = response.read()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
-        finally:
-            connection.close()
+        """Make a call whose body is JSON: an object to encode, or the bytes as they are."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        return self.http.call(method, path, data, ({} if data is None else JSON) | headers)
 
     def scan(self) -> list[str]:
         """Look for brokers whose lease has ended, now; return their addresses."""

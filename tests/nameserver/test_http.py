@@ -131,7 +131,7 @@ def test_a_registration_of_ten_thousand_topics_is_taken(nameserver: Running) -> 
     assert nameserver.api.route("topic-09999").incarnation("broker-a") == "0123456789abcdef"
 
 
-def test_wiping_the_write_permission_takes_the_queues_from_producers_until_it_is_restored(
+def test_producers_lose_queues_whose_write_permission_is_wiped(
     nameserver: Running,
 ) -> None:
     nameserver.api.register(registration(topics=["orders", "bills"]))
@@ -272,7 +272,7 @@ def test_held_calls_are_answered_when_the_nameserver_stops(
         ("GET", "/v1/brokers/register", None, 405, "METHOD_NOT_ALLOWED", "GET"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_understood_is_refused_with_a_document_that_says_where(
+def test_a_malformed_request_is_refused_with_the_place_of_the_error(
     nameserver: Running, method: str, path: str, body: Any, status: int, code: str, where: str
 ) -> None:
     answer = nameserver.call(method, path, body)

@@ -58,7 +58,7 @@ def test_a_refused_process_does_not_end_another_broker_at_its_address(table: Rou
     assert owners(table) == {("broker-a", 0): "p1", ("broker-b", 0): "p3"}
 
 
-def test_the_name_is_free_when_the_lease_has_ended_even_before_the_next_scan(table: RouteTable) -> None:
+def test_the_name_is_free_when_the_lease_ended_even_before_a_scan(table: RouteTable) -> None:
     refusal(table, OTHER, 100)
     table.register(OTHER, 101)
     assert owners(table) == {("broker-a", 0): "p2"}

@@ -67,7 +67,7 @@ def test_a_registration_with_the_known_version_rewrites_nothing(table: RouteTabl
     assert perms(table) == {"broker-a": 6}
 
 
-def test_a_registration_with_another_version_rewrites_its_topics_even_if_it_is_older(
+def test_a_registration_of_any_other_version_rewrites_its_topics(
     table: RouteTable,
 ) -> None:
     table.register(registration(topics=[TopicConfig("orders", perm=6)], version=5), 0)
@@ -75,13 +75,13 @@ def test_a_registration_with_another_version_rewrites_its_topics_even_if_it_is_o
     assert perms(table) == {"broker-a": 4}
 
 
-def test_a_topic_that_lacks_the_broker_is_added_even_under_the_known_version(table: RouteTable) -> None:
+def test_a_topic_that_lacks_the_broker_is_added_at_the_same_version(table: RouteTable) -> None:
     table.register(registration("broker-a", ["orders"]), 0)
     table.register(registration("broker-a", ["orders", "late"]), 1)
     assert table.topics().topics == ("late", "orders")
 
 
-def test_a_topic_absent_from_a_changed_registration_is_dropped_from_that_broker_only(
+def test_a_topic_absent_from_a_new_registration_leaves_that_broker_only(
     table: RouteTable,
 ) -> None:
     table.register(registration("broker-a", ["orders", "gone"]), 0)
@@ -154,7 +154,7 @@ def test_a_name_that_lives_in_another_cluster_is_refused(table: RouteTable) -> N
     assert table.cluster(0).clusters == {"east": ("broker-a",)}
 
 
-def test_data_versions_are_equal_in_all_fields_and_ordered_by_state_counter_time() -> None:
+def test_data_versions_are_ordered_by_state_then_counter_then_time() -> None:
     assert DataVersion(1, 2, 3) == DataVersion(1, 2, 3)
     assert len({DataVersion(1, 2, 3), DataVersion(0, 2, 3), DataVersion(1, 0, 3), DataVersion(1, 2, 0)}) == 4
     assert DataVersion(2, 0, 0).newer_than(DataVersion(1, 9, 9))
@@ -201,7 +201,7 @@ def test_a_heartbeat_of_anything_but_what_is_known_asks_for_a_registration(table
     assert table.expire(101) == (identity(),)
 
 
-def test_a_heartbeat_of_a_process_whose_id_was_taken_asks_for_a_registration(table: RouteTable) -> None:
+def test_a_heartbeat_after_the_id_was_taken_asks_for_a_registration(table: RouteTable) -> None:
     first, second = registration(at="x"), registration(at="y", version=DataVersion(1, 0, 1))
     table.register(first, 0)
     table.register(second, 1)
@@ -274,7 +274,7 @@ def acting_group(*, support: bool, allowed: bool = True) -> RouteTable:
     return table
 
 
-def test_a_masterless_group_that_allows_it_shows_its_lowest_slave_as_a_master_to_read_from() -> None:
+def test_a_group_that_allows_it_has_its_lowest_slave_as_acting_master() -> None:
     table = acting_group(support=True)
     route = route_of(table)
     assert route.brokers[0].addresses == {0: "http://broker-a-1:1", 2: "http://broker-a-2:1"}
@@ -288,7 +288,7 @@ def test_without_support_no_slave_is_shown_as_master() -> None:
     assert route.brokers[0].addresses == {1: "http://broker-a-1:1", 2: "http://broker-a-2:1"}
 
 
-def test_a_group_that_does_not_allow_an_acting_master_keeps_its_ids_and_its_permission() -> None:
+def test_a_group_without_acting_master_keeps_its_ids_and_permission() -> None:
     table = acting_group(support=True, allowed=False)
     assert route_of(table).brokers[0].addresses == {1: "http://broker-a-1:1", 2: "http://broker-a-2:1"}
     assert perms(table) == {"broker-a": int(Perm.READ_WRITE)}
@@ -335,7 +335,7 @@ def test_adding_sets_exactly_read_and_write(table: RouteTable) -> None:
     assert perms(table) == perms(table, "bills") == {"broker-a": 6}
 
 
-def test_a_wiped_permission_outlives_heartbeats_and_ends_with_a_changed_registration(
+def test_a_wiped_permission_lasts_until_the_registration_changes(
     table: RouteTable,
 ) -> None:
     table.register(registration(), 0)

@@ -137,7 +137,7 @@ def filtered_frame(
 
 
 @given(filtered(), st.data())
-def test_a_filtered_frame_is_cut_by_offset_and_each_message_keeps_the_place_and_time_of_its_source(
+def test_a_cut_filtered_frame_keeps_the_place_and_time_of_each_message(
     made: tuple[bytes, dict[int, tuple[object, ...]]], data: st.DataObject
 ) -> None:
     frame, messages = made

@@ -76,7 +76,7 @@ def test_no_flipped_bit_is_taken_unless_it_is_one_of_a_value(message: Message) -
             data[at] ^= 1 << bit
 
 
-def test_damage_of_every_kind_is_taken_only_where_the_thorough_reader_takes_it() -> None:
+def test_the_fast_reader_accepts_no_damage_that_the_full_reader_refuses() -> None:
     rng = random.Random(7)
     streams = [stream_of(message) for message in SPECIMENS]
     taken = 0
@@ -89,7 +89,7 @@ def test_damage_of_every_kind_is_taken_only_where_the_thorough_reader_takes_it()
     assert taken
 
 
-def test_messages_that_came_one_by_one_make_the_batch_that_they_would_have_made_together() -> None:
+def test_single_messages_make_the_same_batch_as_together() -> None:
     singles = [read_single(stream_of(message)) for message in SPECIMENS]
     batch = to_batch([single for single in singles if single is not None])
     batch.validate(full=True)

@@ -143,7 +143,7 @@ def test_restarts_read_no_row_twice_and_lose_none(
     assert committed == {queue: len(offsets) for queue, offsets in by_queue(rows).items()}
 
 
-def test_a_first_batch_that_was_not_committed_is_replayed_with_the_same_rows(
+def test_an_uncommitted_first_batch_is_replayed_with_the_same_rows(
     spark: SparkSession, source: Source, client: Client, tmp_path: Path
 ) -> None:
     fill(client, source.topic, 3)

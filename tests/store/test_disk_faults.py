@@ -310,7 +310,7 @@ def test_the_owner_hears_of_a_fault_in_housekeeping_and_only_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_defect_in_a_callback_stops_the_store_instead_of_leaving_senders_waiting() -> None:
+def test_a_defect_in_a_callback_stops_the_store() -> None:
     faulty = Faulty()
     driver = faulty.abandoned()
 
@@ -345,7 +345,7 @@ def test_closing_on_a_dead_disk_raises_and_still_lets_go_of_the_directory(tmp_pa
 
 
 @pytest.mark.parametrize("style", range(20))
-def test_queues_that_were_being_rebuilt_when_the_power_went_are_built_again(style: int) -> None:
+def test_queues_half_rebuilt_at_a_power_cut_are_rebuilt_again(style: int) -> None:
     faulty = Faulty()
     faulty.disk.rng.seed(style)
     with faulty.opened() as driver:

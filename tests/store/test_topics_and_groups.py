@@ -146,7 +146,7 @@ def test_within_one_group_everything_happens_in_the_order_it_came(tmp_path: Path
             "TopicNotFound", "TopicConfig", "AppendOutcome", "NoneType", "TopicNotFound", "TopicConfig",
             "Conflict", "AppendOutcome",
         ]  # fmt: skip
-        assert store.statistics().groups == 2, "the barrier and the burst"
+        assert store.statistics().commits == 2, "the barrier and the burst"
         assert outcomes[2].appended[0].offset == outcomes[7].appended[0].offset == 0
         assert driver.bodies("orders", 0) == [b"second life"]
     # The log tells it in the same order.

@@ -122,13 +122,16 @@ class Connection:
         self.send(b"GET " + path.encode() + b" HTTP/1.1\r\nhost: localhost\r\n\r\n")
         return self.answer()
 
-    def answer(self) -> tuple[int, bytes]:
-        """Status and body of the next answer."""
+    def head(self) -> bytes:
+        """Wait for the status line and headers of the next answer, which `answer` still returns."""
         while b"\r\n\r\n" not in self._read:
             self._take()
-        end = self._read.index(b"\r\n\r\n")
-        head = self._read[:end]
-        del self._read[: end + 4]
+        return bytes(self._read[: self._read.index(b"\r\n\r\n")])
+
+    def answer(self) -> tuple[int, bytes]:
+        """Status and body of the next answer."""
+        head = self.head()
+        del self._read[: len(head) + 4]
         lines = head.decode().lower().split("\r\n")
         size = int(next(line for line in lines if line.startswith("content-length")).split(":")[1])
         while len(self._read) < size:

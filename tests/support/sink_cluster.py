@@ -27,7 +27,7 @@ from rocketq_broker.app import BrokerApp, create_app
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import stream
+from tests.support.http_client import stream
 
 #: Far longer than any answer takes.
 CALL_MS = 30_000

@@ -38,7 +38,7 @@ class SmallServer:
 
     def __init__(self, respond: Callable[[Asked], Answer], port: int = 0) -> None:
         self.asked: list[Asked] = []
-        self._respond = respond
+        self.respond = respond
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,7 +50,7 @@ class SmallServer:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Asked(self.command, parts.path, dict(parse_qsl(parts.query)), body, headers)
                 server.asked.append(request)
-                answer = server._respond(request)
+                answer = server.respond(request)
                 if answer.hang_up:
                     self.close_connection = True
                     return

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from pyspark_rocketq.connections import connection_to
-from pyspark_rocketq.options.options import source_options
+from pyspark_rocketq.options.options import SourceOptions, source_options
 from pyspark_rocketq.options.table import Use
 from pyspark_rocketq.read.batch_reader import RangePartition, RocketqReader
 from pyspark_rocketq.read.row_schema import source_schema
@@ -48,14 +48,15 @@ class Source:
 
     def stream(self, **given: str) -> Stream:
         options = source_options(self.options(given), Use.STREAM_READ)
-        return Stream(RocketqStreamReader(options, source_schema(options.include_properties)))
+        return Stream(RocketqStreamReader(options, source_schema(options.include_properties)), options)
 
 
 class Stream:
     """A query: Spark's calls in Spark's order."""
 
-    def __init__(self, reader: RocketqStreamReader) -> None:
+    def __init__(self, reader: RocketqStreamReader, options: SourceOptions) -> None:
         self.reader = reader
+        self.options = options
         self.limit: ReadLimit = reader.getDefaultReadLimit()
         self.offset: dict[str, Any] | None = None
 

@@ -1,6 +1,7 @@
-"""The addresses of the other brokers: the NameServers are asked, and an answer is kept until a call fails.
+"""The names and addresses of the cluster's other brokers, as the NameServers list them.
 
-NameServers forget a broker when its lease ends; `was_seen` remembers its name as long as this process lives.
+An address is kept until a call to it fails. NameServers forget a broker when its lease ends; `was_seen`
+remembers its name until this process ends.
 """
 
 from __future__ import annotations

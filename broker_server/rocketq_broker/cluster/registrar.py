@@ -142,7 +142,7 @@ class Registrar:
     def withdraw(self) -> None:
         """Give back what `claim` got, when there is to be no `start`."""
         for worker in self._workers:
-            worker.farewell()
+            worker.unregister()
         self._registration.withdrawn()
 
     def start(self) -> None:
@@ -211,7 +211,7 @@ class _Worker:
                     self._condition.wait(self._heartbeat_ms / 1000)
                 stopping, changed, self._changed = self._stopping, self._changed, False
             if stopping:
-                self.farewell()
+                self.unregister()
                 return
             try:
                 self._attempt(self._register if changed or not self.status.registered else self._heartbeat)
@@ -251,7 +251,7 @@ class _Worker:
         if not self._api.heartbeat(self._registration.heartbeat()).registered:
             self._register()
 
-    def farewell(self) -> None:
+    def unregister(self) -> None:
         """Unregister, if it was registered, and let an error be: the lease will end the registration."""
         if not self.status.registered:
             return

@@ -1,4 +1,4 @@
-"""The routes for who runs the broker: draining, and what is going on in it."""
+"""The routes for operators: draining, the clock, and statistics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _statistics(broker: Broker) -> BrokerStatistics:
         snapshot_position=store.snapshot_position,
         index_position=store.index_position,
         queued_bytes=store.queued_bytes,
-        group_commits=store.groups,
+        group_commits=store.commits,
         held_calls=len(broker.held),
         topics=store.topics,
         queues=store.queues,

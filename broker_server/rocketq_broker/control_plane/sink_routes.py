@@ -1,7 +1,7 @@
-"""The control plane of exactly-once sinks, as FastAPI routes.
+"""The routes of exactly-once sinks.
 
-What a call may change is decided by the log writer (`store.sink_decisions`); here is the way there,
-and the bounded wait of a commit for its participants (`settler`).
+The log writer decides what a call changes (`store.sinks.decisions`). A route passes the request to it, and
+holds a commit for a bounded time until the participants have published (`sinks.commit_wait`).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag:
+class TopicLag:
     """How many messages of a topic a group has yet to commit, in the queues it ever committed."""
 
     group: str
@@ -114,7 +114,7 @@ class Gauges:
     decoded_bytes: Callable[[], int]
     permission: Callable[[], int]
     store: Callable[[], StoreStatistics]
-    lags: Callable[[], Iterable[GroupLag]]
+    lags: Callable[[], Iterable[TopicLag]]
 
 
 @dataclass(slots=True)
@@ -290,10 +290,10 @@ class BrokerCollector(Collector):
             "Blocks of damaged ConsumeQueue units that were built again from the log.",
             store.rebuilt_blocks,
         )
-        yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.groups)
+        yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.commits)
 
 
-def group_lags(store: MessageStore) -> Iterator[GroupLag]:
+def group_lags(store: MessageStore) -> Iterator[TopicLag]:
     """Yield the lag of every group in every topic it has committed; the first GROUPS_MAX groups."""
     for group in store.groups()[:GROUPS_MAX]:
         lags: dict[str, int] = {}
@@ -305,7 +305,7 @@ def group_lags(store: MessageStore) -> Iterator[GroupLag]:
                 behind = max(0, ends[each.topic][each.queue].max - each.offset)
                 lags[each.topic] = lags.get(each.topic, 0) + behind
         for topic, messages in lags.items():
-            yield GroupLag(group, topic, messages)
+            yield TopicLag(group, topic, messages)
 
 
 def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of exactly-once sinks, read from the table when somebody scrapes."""
+"""The metrics of exactly-once sinks, read from the sink table at each scrape."""
 
 from __future__ import annotations
 

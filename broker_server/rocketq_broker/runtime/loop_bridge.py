@@ -1,10 +1,8 @@
-"""From the log writer's thread to the event loop, one wake-up for a whole group.
+"""Passes outcomes from the log writer's thread to the event loop, with one wake-up for each commit.
 
-The writer answers every send of a group commit, one after the other. To wake the loop for
-each would cost a write to its self-pipe every time, so outcomes are laid in a
-deque and the loop is woken only if no wake-up is already on its way. What is
-laid down first is carried out first: a send is answered before the pulls that
-its arrival wakes.
+The writer answers every send of a commit, one after the other. To wake the loop costs one write to its
+self-pipe. So the writer appends outcomes to a deque, and wakes the loop only if no wake-up is on its way. The
+loop handles outcomes in their order: it answers a send before it wakes the pulls that wait for its messages.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class Completions:
     async def outcome(self, write: Callable[[Callable[[Any], None]], None]) -> Any:
         """Make a write of the store, handing it its `done`; return its outcome or raise its error."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        write(partial(self.post, partial(_settle, future)))
+        write(partial(self.post, partial(_set_outcome, future)))
         outcome = await future
         if isinstance(outcome, RocketqError):
             raise outcome
@@ -55,7 +53,7 @@ class Completions:
                 self._loop.call_soon(self._drain)
 
 
-def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+def _set_outcome(future: asyncio.Future[Any], outcome: Any) -> None:
     # The request's task may have been cancelled; the write was made all the same.
     if not future.done():
         future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""Commits that wait, for a bounded time, until the participants of their batch have published it."""
+"""The commits of sinks that wait, for a bounded time, until all participants have published the batch."""
 
 from __future__ import annotations
 

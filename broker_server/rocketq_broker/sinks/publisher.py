@@ -1,14 +1,13 @@
-"""Carries decisions about sinks to where they are due, on a background thread (`settlement` decides what).
+"""Does what is due for sinks, in the background (`work_due` decides what is due).
 
-    a batch is decided         every participant is told to publish, all at the same time; it asks its
-                               coordinator itself before it does
-    one does not answer        it is told again, for as long as it takes: a decision stands
-    a stage has been quiet     its coordinator is asked what is to become of it
+    a batch is decided            the coordinator tells all participants at once to publish; each participant
+                                  first asks the coordinator whether the batch is decided
+    a participant does not answer the coordinator tells it again until it answers: a decision is final
+    a stage was quiet             the participant asks the coordinator what to do with it
 
-One thread looks what is due, at once after a decision and from time to time; the calls are made on
-a small pool, so that a participant that hangs holds up nobody else. A call to a broker
-that did not answer is alone until it does. Everything here can be lost: what is due is in
-the store, and a broker that starts finds it there.
+One thread looks for due work after each decision and from time to time. A small pool makes the calls, so a
+participant that hangs delays no other. A broker that did not answer gets one call at a time until it answers.
+Nothing here needs to be kept: a broker that starts finds in its store what is due.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from rocketq.protocol.sink_documents import (
     CheckBatchRequest,
     Participant,
     PublishBatchRequest,
-    Verdict,
+    StageVerdict,
 )
 from rocketq_broker.cluster.peer_addresses import Addresses
 from rocketq_broker.config import BrokerConfig
@@ -96,7 +95,7 @@ class Settler:
         self._not_before_ms: dict[Lane, int] = {}
         self._problems: dict[Lane, str] = {}
         self._published: set[tuple[str, int, str]] = set()
-        self._silent: set[str] = set()
+        self._unanswering: set[str] = set()
         self._asking: set[int] = set()
         self._asked_ms: dict[int, int] = {}
 
@@ -104,7 +103,7 @@ class Settler:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it looked at once what is due; any thread may call this."""
+        """Look for due work at once; any thread may call this."""
         self._due.set()
 
     def stop(self) -> None:
@@ -242,8 +241,8 @@ class Settler:
             asked = {**self._asked_ms, **dict.fromkeys(self._asking, wall_ms)}
             # A stage is as old as the wall clock says: none is given up while that is not believed.
             ttl_ms = NEVER_MS if self._store.clock_watch.is_doubted() else config.stage_ttl_ms
-            quiet = stages_due(table, asked, wall_ms, config.sink_check_ms, ttl_ms)
-            stages = list(islice(quiet, CHECKS_MAX - len(self._asking)))
+            due_stages = stages_due(table, asked, wall_ms, config.sink_check_ms, ttl_ms)
+            stages = list(islice(due_stages, CHECKS_MAX - len(self._asking)))
             self._asking.update(each.stage.number for each in stages)
         for each in publications:
             self._publish(each)
@@ -251,8 +250,8 @@ class Settler:
             self._decide_stage(due)
 
     def _may_call(self, broker: str) -> bool:
-        """Whether another call to a broker may begin: one that is silent gets one at a time."""
-        return broker not in self._silent or not any(lane[1] == broker for lane in self._under_way)
+        """Whether another call to a broker may begin: one that did not answer gets one at a time."""
+        return broker not in self._unanswering or not any(lane[1] == broker for lane in self._under_way)
 
     def _api(self, broker: str) -> BrokerApi:
         return BrokerApi(self._transport, broker, self._addresses.of(broker))
@@ -268,7 +267,7 @@ class Settler:
             self._pool.submit(self._publish_there, due, request)
 
     def _publish_there(self, due: PublicationDue, request: PublishBatchRequest) -> None:
-        # What it is if a defect of ours ends the call: the batch is due again all the same.
+        # If a defect ends the call, this is its outcome, and the batch stays due.
         outcome: RocketqError | None = InternalError("of the settler")
         try:
             self._api(due.broker).publish_batch(due.sink, request, timeout_ms=PUBLISH_TIMEOUT_MS)
@@ -280,7 +279,7 @@ class Settler:
 
     def _publication_ended(self, due: PublicationDue, error: RocketqError | None) -> None:
         with self._lock:
-            self._silent.discard(due.broker)
+            self._unanswering.discard(due.broker)
             if error is None:
                 self._problems.pop(due.lane, None)
                 self._not_before_ms.pop(due.lane, None)
@@ -293,7 +292,7 @@ class Settler:
 
     def _note_failure(self, due: PublicationDue, error: RocketqError) -> None:
         if isinstance(error, BrokerUnreachable):
-            self._silent.add(due.broker)
+            self._unanswering.add(due.broker)
             self._addresses.forget(due.broker)
         if self._problems.get(due.lane) != str(error) and not isinstance(error, Closed):
             log.warning(
@@ -305,7 +304,7 @@ class Settler:
         self._under_way.discard(due.lane)
 
     def _settled(self, due: PublicationDue, outcome: RocketqError | None) -> None:
-        """Let the next batch go to this participant; if the log refused the note, it is told once more."""
+        """Let the next batch go to this participant; if the log refused, tell it once more."""
         with self._lock:
             self._published.discard((due.sink, due.batch, due.broker))
             self._under_way.discard(due.lane)
@@ -338,12 +337,12 @@ class Settler:
             self._checked(stage, outcome)
 
     def _checked(self, stage: Stage, outcome: CheckBatchAnswer | RocketqError) -> None:
-        """Do what the coordinator says; without its word the stage is kept, and asked about again."""
+        """Do what the coordinator answered; without an answer, keep the stage and ask again later."""
         if isinstance(outcome, RocketqError):
             self._stage_ended(stage, outcome)
-        elif outcome.verdict is Verdict.DROP:
+        elif outcome.verdict is StageVerdict.DROP:
             self._drop(stage)
-        elif outcome.verdict is Verdict.PUBLISH:
+        elif outcome.verdict is StageVerdict.PUBLISH:
             request = PublishBatchRequest(stage.batch, stage.run, outcome.frames, outcome.messages)
             self._store.sinks.publish(stage.sink, request, partial(self._stage_ended, stage))
         else:

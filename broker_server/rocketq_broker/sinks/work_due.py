@@ -1,9 +1,9 @@
-"""What is due for the sinks of this broker, decided from facts alone: no clock, no thread, no call.
+"""What this broker has to do for sinks now: pure decisions without a clock, a thread or a call.
 
-As a coordinator, that participants publish what is decided: each broker gets the batches of
-one sink in their order, the next when the one before is settled. As a participant, that a stage
-which has been quiet is asked about: the driver that staged it may be gone, and nobody
-would say so (RocketMQ: TransactionalMessageCheckService).
+As a coordinator the broker tells each participant to publish its part of the decided batches: in batch order
+for each sink, and the next batch only when the one before is settled (the participant has published it).
+As a participant the broker asks the coordinator about a stage that was quiet for a while, because the driver
+that staged it may have ended without an abort (RocketMQ: TransactionalMessageCheckService).
 """
 
 from __future__ import annotations

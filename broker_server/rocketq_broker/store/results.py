@@ -40,7 +40,7 @@ class StoreStatistics:
     index_holes: int
     index_hole_bytes: int
     queued_bytes: int
-    groups: int
+    commits: int
     topics: int
     queues: int
     open_files: int

@@ -51,7 +51,7 @@ from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
-from rocketq_broker.store.upkeep.retention import Verdict
+from rocketq_broker.store.upkeep.retention import RetentionDecision
 
 __all__ = [
     "AppendOutcome",
@@ -202,11 +202,11 @@ class MessageStore(StoreReads):
             found["index"] = (
                 f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
             )
-        if (trouble := self._writer.copying_trouble) is not None:
+        if (trouble := self._writer.copying_paused_by) is not None:
             found["publishing"] = trouble.message
         return found
 
-    def retain(self) -> Verdict:
+    def retain(self) -> RetentionDecision:
         """Let go what the retention policy condemns."""
         return self._housekeeping.retain()
 
@@ -215,7 +215,7 @@ class MessageStore(StoreReads):
         return StoreStatistics(
             self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
             self._index.position, len(holes), sum(each.end - each.begin for each in holes),
-            self._writer.queued_bytes, self._writer.groups, len(self._state.topics), len(self._queues),
+            self._writer.queued_bytes, self._writer.commits, len(self._state.topics), len(self._queues),
             len(self._handles), self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 

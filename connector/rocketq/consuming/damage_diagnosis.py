@@ -1,4 +1,4 @@
-"""A frame that keeps coming damaged: is it damaged in the broker's log, or on the way?"""
+"""Finds out whether a frame that arrives damaged twice is damaged in the broker's log or on the network."""
 
 from __future__ import annotations
 

@@ -71,6 +71,11 @@ class Prefetch:
     def state(self, queue: MessageQueue) -> QueueState | None:
         return self._states.get(queue)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes of the messages that were fetched and not yet handed out."""
+        return self._bytes
+
     def states(self) -> Iterable[QueueState]:
         return self._states.values()
 

@@ -24,7 +24,7 @@ from rocketq.config import ConsumerConfig
 from rocketq.consuming.damage_diagnosis import diagnosed
 from rocketq.consuming.fetch_buffer import Fetch, Prefetch
 from rocketq.consuming.records import Part
-from rocketq.consuming.start_offsets import beginnings, resumption
+from rocketq.consuming.start_offsets import begin_offsets, resume_offset
 from rocketq.errors import (
     BrokerUnreachable,
     ClientError,
@@ -73,11 +73,11 @@ class Fetching:
         """Find where to begin and start the threads; raise if no queue can be begun with."""
         routes = {topic: self._routes.route(topic) for topic in self._topics}
         self._initial = frozenset(q for route in routes.values() for q in route.read_queues())
-        failed = [error for route in routes.values() for error in self._begin(route)]
+        failed = [error for route in routes.values() for error in self._begin_queues(route)]
         if failed and not any(True for _ in self.prefetch.states()):
             raise failed[0]
         for topic in self._topics:
-            self._run(("router", topic), lambda topic=topic: self._follow_route(topic))  # type: ignore[misc]
+            self._start_thread(("router", topic), lambda topic=topic: self._follow_route(topic))  # type: ignore[misc]
 
     def stop(self) -> None:
         """End all threads; the caller closes the transport first, which cuts their calls."""
@@ -94,13 +94,13 @@ class Fetching:
         route = self._routes.route(topic)
         while not self._stopping.is_set():
             missing = [q for q in route.read_queues() if q not in self.prefetch]
-            if missing and self._begin(route):
+            if missing and self._begin_queues(route):
                 self._stopping.wait(self._config.retry_ms / 1000)
             hold_ms = self._config.retry_ms if missing else self._config.hold_ms
             route = self._routes.wait_for_change(topic, route, hold_ms)
             self._troubled.discard(("router", topic))
 
-    def _begin(self, route: TopicRoute) -> list[RocketqError]:
+    def _begin_queues(self, route: TopicRoute) -> list[RocketqError]:
         """Begin with the queues of a route that are new here; return what stood in the way."""
         failed: list[RocketqError] = []
         by_broker: dict[str, list[MessageQueue]] = {}
@@ -109,7 +109,7 @@ class Fetching:
                 by_broker.setdefault(queue.broker, []).append(queue)
         for broker, queues in by_broker.items():
             try:
-                self._begin_with(route, broker, queues)
+                self._begin_on_broker(route, broker, queues)
             except (Closed, OffsetOutOfRange):
                 raise
             except RocketqError as error:
@@ -117,19 +117,19 @@ class Fetching:
                 failed.append(error)
         return failed
 
-    def _begin_with(self, route: TopicRoute, broker: str, queues: Sequence[MessageQueue]) -> None:
+    def _begin_on_broker(self, route: TopicRoute, broker: str, queues: Sequence[MessageQueue]) -> None:
         api = replica_of(route, broker, self._transport)
         for is_new in (False, True):
             chosen = [q for q in queues if (q not in self._initial) is is_new]
             if not chosen:
                 continue
-            found = beginnings(api, route.topic, chosen, self._config, self._group, is_new=is_new)
+            found = begin_offsets(api, route.topic, chosen, self._config, self._group, is_new=is_new)
             with self.changed:
                 for queue, begin in found.items():
                     self.prefetch.add(queue, begin.offset, begin.max_offset, begin.incarnation)
                 self.changed.notify_all()
-        self._run(("puller", broker), lambda: self._pull_all(broker))
-        self._run(("watcher", broker, route.topic), lambda: self._watch(broker, route.topic))
+        self._start_thread(("puller", broker), lambda: self._pull_all(broker))
+        self._start_thread(("watcher", broker, route.topic), lambda: self._watch(broker, route.topic))
 
     # --- watchers ----------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Fetching:
             try:
                 self._pull_from(api, fetch)
             except CorruptFrame as error:
-                self._suspect(api, fetch, error)
+                self._fail_if_corrupt_again(api, fetch, error)
             self._troubled.discard(("puller", queue.broker))
         except Closed:
             raise
@@ -213,9 +213,9 @@ class Fetching:
         except OffsetOutOfRange as error:
             self._resume(api, fetch, error)
         else:
-            self._take_in(fetch, pulled)
+            self._store_pulled(fetch, pulled)
 
-    def _take_in(self, fetch: Fetch, pulled: Pulled) -> None:
+    def _store_pulled(self, fetch: Fetch, pulled: Pulled) -> None:
         if pulled.incarnation != self._incarnation(fetch.queue):
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
@@ -242,7 +242,7 @@ class Fetching:
                 extent = now.queues[fetch.queue.queue]
                 self._recreated(fetch, now.incarnation, extent.min, extent.max)
                 return
-        offset = resumption(error, self._config)
+        offset = resume_offset(error, self._config)
         with self.changed:
             if offset is None:
                 self.prefetch.fail(fetch, error)
@@ -281,7 +281,7 @@ class Fetching:
         with self.changed:
             self.prefetch.resume_at(fetch, offset, max_offset, incarnation)
 
-    def _suspect(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
+    def _fail_if_corrupt_again(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
         """A corrupt frame may be the wire's fault: it counts when it comes again."""
         with self.changed:
             state = self.prefetch.state(fetch.queue)
@@ -307,11 +307,11 @@ class Fetching:
             alike = [s.queue for s in self.prefetch.states() if broken and s.queue.broker == queue.broker]
             self.prefetch.pause([queue, *alike], until_ms)
         self._routes.invalidate(queue.topic)
-        self._tell(("puller", queue.broker), error)
+        self._log_once(("puller", queue.broker), error)
 
     # --- threads -----------------------------------------------------------------
 
-    def _run(self, name: tuple[str, ...], work: Callable[[], None]) -> None:
+    def _start_thread(self, name: tuple[str, ...], work: Callable[[], None]) -> None:
         """Run `work` in a thread of this name until it returns, unless there is one already."""
         with self.changed:
             if name in self._threads or self._stopping.is_set():
@@ -330,25 +330,25 @@ class Fetching:
                 return
             except OffsetOutOfRange as error:
                 # Where to begin was not to be guessed, and is not known: only poll can say so.
-                self._end_with(error)
+                self._end_with_defect(error)
                 return
             except RocketqError as error:
-                self._tell(name, error)
+                self._log_once(name, error)
                 if isinstance(error, BrokerUnreachable):
                     self._routes.invalidate(name[-1])
                 self._stopping.wait(self._config.retry_ms / 1000)
             except Exception as error:
                 # A defect. A thread that just ended would look like a topic without news.
                 log.exception("The thread %s failed in an unforeseen way", " ".join(name))
-                self._end_with(error)
+                self._end_with_defect(error)
                 return
 
-    def _end_with(self, error: Exception) -> None:
+    def _end_with_defect(self, error: Exception) -> None:
         with self.changed:
             self.defect = error
             self.changed.notify_all()
 
-    def _tell(self, name: tuple[str, ...], error: RocketqError) -> None:
+    def _log_once(self, name: tuple[str, ...], error: RocketqError) -> None:
         """Log trouble when it begins, not at each new try."""
         level = logging.DEBUG if name in self._troubled else logging.WARNING
         self._troubled.add(name)

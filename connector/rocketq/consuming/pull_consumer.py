@@ -92,6 +92,12 @@ class Consumer:
             states = self._fetching.prefetch.states()
             return {state.queue: max(0, state.known_max - state.position) for state in states}
 
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes of the messages that were fetched ahead of `poll`; about `prefetch_bytes` at most."""
+        with self._fetching.changed:
+            return self._fetching.prefetch.buffered_bytes
+
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on in a queue at `offset`; what was fetched ahead of it is dropped."""
         self._check_open()

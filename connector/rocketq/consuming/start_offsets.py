@@ -21,7 +21,7 @@ class Beginning:
     incarnation: str
 
 
-def beginnings(
+def begin_offsets(
     broker: BrokerApi,
     topic: str,
     queues: Sequence[MessageQueue],
@@ -75,7 +75,7 @@ def _begin(
     return extent.max if wanted == "latest" else extent.min
 
 
-def resumption(error: OffsetOutOfRange, config: ConsumerConfig) -> int | None:
+def resume_offset(error: OffsetOutOfRange, config: ConsumerConfig) -> int | None:
     """Return where to go on after an offset that is not there, or None if that must be an error.
 
     Beyond the end there is nothing earlier to prefer: the queue was cut, so both go on at its end.

@@ -44,6 +44,7 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 import uvicorn
+from uvicorn.server import ServerState
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.connection.http_connection import ConnectionSettings, connection_class
@@ -298,6 +299,15 @@ class ServerThread:
     def counts(self) -> ConnectionCounts:
         """The counts of this service's connections."""
         return self._server.counts
+
+    @property
+    def state(self) -> ServerState:
+        """uvicorn's state of the running service: its open connections and how many calls it answered."""
+        return self._server.server_state
+
+    def begin_stop(self) -> None:
+        """Ask the service to stop, and do not wait for it."""
+        self._server.stop()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the service's loop and return its result."""

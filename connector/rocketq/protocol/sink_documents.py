@@ -209,7 +209,7 @@ class AbortBatchAnswer:
     is_decided: bool
 
 
-class Verdict(StrEnum):
+class StageVerdict(StrEnum):
     """What a participant is to do with a stage."""
 
     UNDECIDED = "UNDECIDED"
@@ -230,7 +230,7 @@ class CheckBatchRequest:
 class CheckBatchAnswer:
     """The coordinator's word on a stage; for PUBLISH, the frames that count and their messages."""
 
-    verdict: Verdict
+    verdict: StageVerdict
     frames: tuple[Int64, ...] = field(default=(), hash=False)
     messages: Int64 = 0
 

@@ -1,12 +1,14 @@
-"""Who coordinates a sink: found among the brokers, or elected once and for all.
+"""Finds the broker that coordinates a sink, or elects one for a new sink.
 
-Every broker of the cluster is asked. If one knows the sink, the coordinator it names is it,
-always: what was decided is known there and nowhere else, so a coordinator that is away is
-waited for and never replaced. If none knows the sink, every broker must have said so; then the
-sink's hash picks one of them, which is told last, after all others. Two writers that elect
-at the same moment pick the same.
+The client asks every broker of the cluster.
+  * If a broker knows the sink, the broker that it names is the coordinator. Only the coordinator knows
+    what was decided, so a coordinator that is away is waited for and never replaced.
+  * If no broker knows the sink, and every broker has answered, the client elects one by the sink's hash
+    and registers it with all other brokers first, with the elected one last. Two clients that elect at the
+    same moment choose the same broker.
 
-A broker that joins later is told by whoever looks the sink up next, and by staged sends.
+A broker that joins the cluster later learns the coordinator from the next client that looks the sink up,
+and from staged sends.
 """
 
 from __future__ import annotations
@@ -35,32 +37,34 @@ log = logging.getLogger("rocketq.sinks.sink")
 ASKED_AT_ONCE: Final = 16
 
 
-def elected(sink: str, brokers: Sequence[str]) -> str:
-    """Return the broker that every writer would pick for a new sink; `brokers` is not empty."""
+def elected_coordinator(sink: str, brokers: Sequence[str]) -> str:
+    """Return the broker that every client elects for a new sink; `brokers` is not empty."""
     ranked = sorted(brokers)
     return ranked[hash_value(sink.encode()) % len(ranked)]
 
 
-def settled(
-    sink: str, claims: Mapping[str, str], ignorant: Sequence[str], silent: Mapping[str, str]
+def named_coordinator(
+    sink: str, claims: Mapping[str, str], unaware: Sequence[str], unanswered: Mapping[str, str]
 ) -> str | None:
     """Return the coordinator that the brokers name; None if all are there and none knows the sink.
 
-    `claims` is broker to the coordinator it names, `ignorant` who knows no such sink, `silent` who
-    did not answer, and why. Raises CoordinatorConflict, CoordinatorUnknown.
+    `claims` maps a broker to the coordinator that it names, `unaware` are the brokers that do not know the
+    sink, `unanswered` maps a broker that did not answer to the reason.
+
+    Raises CoordinatorConflict, CoordinatorUnknown.
     """
     named = set(claims.values())
     if len(named) > 1:
         raise CoordinatorConflict(sink, dict(claims))
     if named:
         return named.pop()
-    if silent or not ignorant:
-        raise CoordinatorUnknown(sink, dict(silent))
+    if unanswered or not unaware:
+        raise CoordinatorUnknown(sink, dict(unanswered))
     return None
 
 
 class Coordinators:
-    """Finds coordinators in one cluster. Holds nothing but what is shared."""
+    """Finds the coordinators of one cluster's sinks."""
 
     def __init__(self, transport: Transport, routes: RouteCache) -> None:
         self._masters = LiveMasters(transport, routes)
@@ -75,54 +79,54 @@ class Coordinators:
         Raises CoordinatorConflict, CoordinatorUnknown, CoordinatorUnreachable, BrokerUnreachable.
         """
         brokers = {api.broker: api for api in self.brokers()}
-        claims, ignorant, silent = self._asked(sink, list(brokers.values()))
-        coordinator = settled(sink, claims, ignorant, silent)
+        claims, unaware, unanswered = self._ask_all(sink, list(brokers.values()))
+        coordinator = named_coordinator(sink, claims, unaware, unanswered)
         if coordinator is None:
             if not elect:
-                raise SinkNotFound(sink, ", ".join(sorted(ignorant)))
+                raise SinkNotFound(sink, ", ".join(sorted(unaware)))
             return self._elect(sink, brokers)
         if coordinator not in brokers:
             raise CoordinatorUnreachable(sink, coordinator, "no NameServer knows where it is")
-        for broker in ignorant:
-            self._tell_if_possible(sink, coordinator, brokers[broker])
+        for broker in unaware:
+            self._register_if_possible(sink, coordinator, brokers[broker])
         return brokers[coordinator]
 
-    def _asked(
+    def _ask_all(
         self, sink: str, brokers: Sequence[BrokerApi]
     ) -> tuple[dict[str, str], list[str], dict[str, str]]:
         claims: dict[str, str] = {}
-        ignorant: list[str] = []
-        silent: dict[str, str] = {}
+        unaware: list[str] = []
+        unanswered: dict[str, str] = {}
 
         def ask(api: BrokerApi) -> None:
             try:
                 claims[api.broker] = api.sink(sink).coordinator
             except SinkNotFound:
-                ignorant.append(api.broker)
+                unaware.append(api.broker)
             except BrokerUnreachable as error:
-                silent[api.broker] = f"{error.facts['address']}: {error.facts['why']}"
+                unanswered[api.broker] = f"{error.facts['address']}: {error.facts['why']}"
             except RocketqError as error:
                 if not error.retryable:
                     raise
-                silent[api.broker] = error.message
+                unanswered[api.broker] = error.message
 
         with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="rocketq-sinks") as threads:
             for _ in threads.map(ask, brokers):
                 continue
-        return claims, ignorant, silent
+        return claims, unaware, unanswered
 
     def _elect(self, sink: str, brokers: Mapping[str, BrokerApi]) -> BrokerApi:
-        chosen = elected(sink, list(brokers))
+        chosen = elected_coordinator(sink, list(brokers))
         claims: dict[str, str] = {}
-        # The coordinator last: it can decide nothing before every other broker knows that it decides.
-        # If this ends halfway, the next to ask finds its name on those that were told.
+        # The coordinator is last: it can decide nothing before every other broker knows that it decides.
+        # If the client stops halfway, the next client finds the elected name on the brokers that have it.
         for api in [*(api for name, api in brokers.items() if name != chosen), brokers[chosen]]:
             claims[api.broker] = api.register_sink(sink, chosen).coordinator
             if claims[api.broker] != chosen:
                 raise CoordinatorConflict(sink, claims)
         return brokers[chosen]
 
-    def _tell_if_possible(self, sink: str, coordinator: str, broker: BrokerApi) -> None:
+    def _register_if_possible(self, sink: str, coordinator: str, broker: BrokerApi) -> None:
         try:
             known = broker.register_sink(sink, coordinator).coordinator
         except RocketqError as error:

@@ -43,12 +43,12 @@ def set_spark_python(environment: MutableMapping[str, str] | None = None) -> Non
     """Set PYSPARK_PYTHON in the environment, `os.environ` if none is given, where the header says so."""
     global was_set
     variables = os.environ if environment is None else environment
-    if sys.executable and _is_trap_open(variables):
+    if sys.executable and _may_mix_pythons(variables):
         variables[WORKERS] = sys.executable
         was_set = True
 
 
-def _is_trap_open(environment: Mapping[str, str]) -> bool:
+def _may_mix_pythons(environment: Mapping[str, str]) -> bool:
     if environment.get(SWITCH) == "0" or any(environment.get(name) for name in (*VARIABLES, *_OF_A_JVM)):
         return False
     if _has_jvm() or _is_of_this_environment(shutil.which("python3", path=environment.get("PATH"))):

@@ -27,7 +27,7 @@ from tests.broker.cluster.test_registrar import (
     start_nameserver,
     wait_until,
 )
-from tests.broker.conftest import Http, numbered, stream
+from tests.support.http_client import Http, numbered, stream
 from tests.support.registrations import registration
 
 __all__ = ["start_nameserver"]
@@ -59,7 +59,7 @@ def make_process(tmp_path: Path) -> Iterator[StartProcess]:
         process.kill()
 
 
-def test_a_second_process_with_a_live_broker_s_name_ends_and_says_who_has_it(
+def test_a_second_process_with_a_live_brokers_name_ends_with_the_reason(
     start_nameserver: StartNameServer, make_process: StartProcess
 ) -> None:
     nameserver = start_nameserver()
@@ -158,7 +158,7 @@ def test_a_broker_waits_out_the_lease_of_a_process_that_was_killed(
     assert known_brokers(nameserver) == {"broker-a": second.address}
 
 
-def test_a_newcomer_that_a_nameserver_took_for_the_owner_gives_way_to_the_owner(
+def test_a_newcomer_that_was_taken_for_the_owner_gives_way_to_it(
     start_nameserver: StartNameServer,
 ) -> None:
     """A NameServer that has just started has heard of neither; the newcomer reaches it first."""
@@ -201,7 +201,7 @@ def test_one_refusal_is_enough_and_leaves_no_registration_behind(start_nameserve
     registrar.stop()
 
 
-def test_two_live_stores_never_have_the_same_text_and_a_restart_has_it_again(tmp_path: Path) -> None:
+def test_live_stores_have_different_identities_that_a_restart_keeps(tmp_path: Path) -> None:
     def started(name: str) -> MessageStore:
         return MessageStore.open(StoreConfig(directory=tmp_path / name, broker=name))
 

@@ -22,7 +22,8 @@ from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Http, numbered, stream
 
 SEND_HEAD = (
     b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
@@ -166,7 +167,7 @@ def test_heartbeats_renew_the_lease_again_and_again(
         age_ms = live.age_ms
 
 
-def test_a_nameserver_that_comes_up_later_learns_everything_at_the_next_heartbeat(
+def test_a_nameserver_that_starts_later_learns_all_at_the_next_heartbeat(
     start_nameserver: StartNameServer, start_registrar: Callable[..., Registrar]
 ) -> None:
     port = free_port()
@@ -225,7 +226,7 @@ def test_an_unregistered_broker_s_topics_have_no_route(
         nameserver.route("orders")
 
 
-def test_a_broker_that_drains_is_no_longer_named_while_it_finishes_its_calls(
+def test_a_stopping_broker_is_unlisted_while_it_finishes_its_calls(
     start_nameserver: StartNameServer, tmp_path: Path
 ) -> None:
     nameserver = start_nameserver()

@@ -13,10 +13,11 @@ from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.broker.conftest import Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Http, numbered, stream
 
 
-def test_a_drained_broker_refuses_writes_and_goes_on_reading_until_it_is_told_otherwise(broker: Http) -> None:
+def test_a_drained_broker_refuses_writes_and_serves_reads(broker: Http) -> None:
     broker.send("orders", stream(numbered(3)), "?queue=0")
     assert broker.put("/v1/drain", {"draining": True}).json["draining"] is True
     refused = broker.send("orders", stream(numbered(1)), "?queue=0")
@@ -48,7 +49,7 @@ def test_producers_are_routed_around_a_drained_broker_and_readers_are_not(start_
         assert len(again.write_queues()) == 2
 
 
-def test_statistics_say_where_a_topic_stands_and_how_far_each_group_is_behind(broker: Http) -> None:
+def test_statistics_show_a_topics_offsets_and_the_lag_of_each_group(broker: Http) -> None:
     broker.send("orders", stream(numbered(10)), "?queue=1")
     broker.send("orders", stream([Message(b"later")]), "?queue=1")
     broker.put("/v1/groups/billing/offsets", {"offsets": [{"topic": "orders", "queue": 1, "offset": 4}]})

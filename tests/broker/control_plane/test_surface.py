@@ -12,7 +12,8 @@ from rocketq.http_server.runner import ServerThread
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.app import DATA_ROUTES, create_app
 from rocketq_broker.config import BrokerConfig
-from tests.broker.conftest import Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Http, numbered, stream
 
 PROTOCOL = Path(__file__).parents[3] / "docs" / "protocol.md"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.conftest import JSON, Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import JSON, Http, numbered, stream
 
 
 def test_a_topic_is_created_described_altered_and_deleted(broker: Http) -> None:

@@ -13,7 +13,8 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
-from tests.broker.conftest import Answer, Http, StartBroker, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Answer, Http, stream
 
 SEGMENT = "commitlog/00000000000000000000"
 SQL = quote("amount >= 0")

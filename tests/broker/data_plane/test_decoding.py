@@ -20,7 +20,8 @@ from rocketq_broker.data_plane.decoding_room import (
     DecodingRoom,
     decoded_bytes,
 )
-from tests.broker.conftest import Http, StartBroker, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Http, stream
 
 MIB = 1 << 20
 
@@ -145,7 +146,7 @@ def resident_bytes(pid: int, what: str) -> int:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-def test_ten_pulls_of_a_frame_that_inflates_do_not_take_ten_times_its_memory() -> None:
+def test_ten_pulls_of_an_inflating_frame_share_a_memory_bound() -> None:
     with LocalCluster(brokers=1) as cluster:
         broker = Http(cluster.brokers["broker-a"])
         broker.create("orders", read_queues=1, write_queues=1)

@@ -11,7 +11,7 @@ import pytest
 from rocketq.model import Message
 from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.frame_slices import open_frames
-from tests.broker.conftest import Answer, Http, stream
+from tests.support.http_client import Answer, Http, stream
 
 SQL = quote("amount > 40 AND region IS NOT NULL")
 
@@ -57,7 +57,7 @@ def test_all_forms_agree_on_what_an_sql_filter_chooses(broker: Http, accept: str
     assert found == list(range(41, 60, 2))
 
 
-def test_a_limit_stops_after_so_many_matches_and_the_next_call_goes_on_behind_them(broker: Http) -> None:
+def test_a_limit_counts_matches_and_the_next_call_goes_on_behind_them(broker: Http) -> None:
     broker.send("orders", stream(orders(90)), "?queue=0")
     first = broker.pull("orders", 0, 0, tag="paid", max_messages=4)
     assert offsets(first) == [0, 3, 6, 9]
@@ -88,7 +88,7 @@ def test_nothing_that_matches_is_an_answer_that_advances(broker: Http) -> None:
     assert answer.body == b""
 
 
-def test_messages_that_do_not_match_keep_a_call_held_and_one_that_does_ends_it(broker: Http) -> None:
+def test_a_held_call_ends_only_with_a_message_that_matches(broker: Http) -> None:
     answers: list[Any] = []
     holding = threading.Thread(
         target=lambda: answers.append(broker.pull("orders", 0, 0, tag="paid", wait_ms=30_000))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.conftest import Http, StartBroker
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import Http
 
 
 def test_messages_are_found_by_key_newest_first_over_all_queues(broker: Http) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rocketq.model import Message
-from tests.broker.conftest import ARROW, Answer, Http, StartBroker, stream
+from tests.broker.conftest import StartBroker
 from tests.support.driver import config, opened
+from tests.support.http_client import ARROW, Answer, Http, stream
 
 STAGE = "?sink=s&batch=0&run=r&coordinator=broker-0"
 Send = Callable[[Http, str, Message], Answer]

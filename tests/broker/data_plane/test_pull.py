@@ -13,8 +13,9 @@ import pytest
 from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, FRAMES, JSON
 from rocketq.protocol.frame_slices import open_frames
-from tests.broker.conftest import JSON as JSON_TYPE
-from tests.broker.conftest import Answer, Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import JSON as JSON_TYPE
+from tests.support.http_client import Answer, Http, numbered, stream
 
 HELD_REQUEST = (
     b"GET /v1/topics/orders/queues/%d/messages?offset=0&wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -15,7 +15,8 @@ from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.arrow import stream_reader as ipc
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
-from tests.broker.conftest import ARROW, JSON, Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import ARROW, JSON, Http, numbered, stream
 
 
 def bodies_of(broker: Http, topic: str, queue: int) -> list[bytes]:

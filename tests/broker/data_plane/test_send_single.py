@@ -9,7 +9,8 @@ import pytest
 from rocketq.model import Message
 from rocketq.protocol.frame_slices import open_frames
 from rocketq_broker.data_plane import send_single as quick_sends
-from tests.broker.conftest import ARROW, Answer, Http, StartBroker, stream
+from tests.broker.conftest import StartBroker
+from tests.support.http_client import ARROW, Answer, Http, stream
 
 #: With it a send is not plain, and takes the usual way.
 USUAL = {**ARROW, "content-encoding": "identity"}
@@ -133,7 +134,7 @@ def test_a_send_that_is_not_plain_takes_the_usual_way(limited: Http, counted: Co
     assert limited.total("orders") == 5
 
 
-def test_a_topic_that_may_not_be_written_or_is_not_there_yet_is_left_to_the_usual_way(
+def test_a_single_send_to_a_missing_or_unwritable_topic_takes_the_usual_way(
     start_broker: StartBroker, counted: Counted
 ) -> None:
     broker = start_broker(auto_create_topics=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketq.model import Message
 from rocketq.protocol.message_schema import from_messages
-from tests.broker.conftest import Http, stream
+from tests.support.http_client import Http, stream
 
 PATH = "/v1/topics/orders/messages"
 

@@ -24,8 +24,9 @@ from rocketq.local_cluster.server_process import ServerProcess
 from rocketq.model import Message
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
-from tests.broker.conftest import ARROW, Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
+from tests.support.http_client import ARROW, Http, numbered, stream
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from rocketq.protocol.sink_documents import (
     StagedAnswer,
     StageName,
 )
-from tests.broker.conftest import Http, stream
+from tests.support.http_client import Http, stream
 from tests.support.sink_cluster import (
     SinkCluster,
     commit,
@@ -122,7 +122,7 @@ def test_a_commit_that_names_an_unknown_broker_decides_nothing(tmp_path: Path) -
         assert commit(a.api, 0, answer).outcome is CommitOutcome.COMMITTED
 
 
-def test_a_broker_of_an_earlier_batch_stays_known_when_the_coordinator_restarts(tmp_path: Path) -> None:
+def test_a_restarted_coordinator_knows_the_brokers_of_earlier_batches(tmp_path: Path) -> None:
     with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()

@@ -24,7 +24,7 @@ from rocketq.protocol.sink_documents import (
     Participant,
     StageName,
 )
-from tests.broker.conftest import ARROW, JSON, Http, numbered, stream
+from tests.support.http_client import ARROW, JSON, Http, numbered, stream
 from tests.support.sink_cluster import (
     SinkCluster,
     commit,
@@ -76,7 +76,7 @@ def test_a_participant_that_is_down_at_the_commit_publishes_when_it_is_back(tmp_
         assert cluster.bodies() == [[b"a0", b"a1"], [b"b0", b"b1"]]
 
 
-def test_a_coordinator_that_restarts_between_decision_and_settlement_goes_on(tmp_path: Path) -> None:
+def test_a_coordinator_restarted_after_its_decision_goes_on(tmp_path: Path) -> None:
     with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()
@@ -127,7 +127,7 @@ def test_another_query_needs_another_sink_or_a_reset(tmp_path: Path) -> None:
         assert cluster.bodies() == [[b"first", b"second"]]
 
 
-def test_a_participant_that_lost_its_disk_makes_the_commit_fail_before_it_decides(tmp_path: Path) -> None:
+def test_a_commit_fails_undecided_if_a_participant_lost_its_disk(tmp_path: Path) -> None:
     with SinkCluster(tmp_path, 2) as cluster:
         a, b = cluster.nodes
         cluster.begin()
@@ -172,7 +172,7 @@ def test_a_broker_that_does_not_coordinate_says_who_does(tmp_path: Path) -> None
 # --- stages that nobody decides ---------------------------------------------------------------
 
 
-def test_a_quiet_stage_is_dropped_once_its_run_is_over_and_kept_while_it_is_not(tmp_path: Path) -> None:
+def test_a_quiet_stage_is_dropped_only_when_its_run_is_over(tmp_path: Path) -> None:
     clock = ManualClock()
     with SinkCluster(tmp_path, 2, clock) as cluster:
         a, b = cluster.nodes
@@ -189,7 +189,7 @@ def test_a_quiet_stage_is_dropped_once_its_run_is_over_and_kept_while_it_is_not(
         assert cluster.bodies() == [[], []]
 
 
-def test_a_stage_that_stays_undecided_for_hours_is_given_up_and_can_never_be_decided(tmp_path: Path) -> None:
+def test_a_stage_undecided_for_hours_is_dropped_and_cannot_be_decided(tmp_path: Path) -> None:
     clock = ManualClock()
     with SinkCluster(tmp_path, 2, clock) as cluster:
         a, b = cluster.nodes
@@ -215,7 +215,7 @@ def test_a_clock_that_steps_forward_gives_no_stage_up(tmp_path: Path) -> None:
         assert commit(a.api, 0, *parts).outcome is CommitOutcome.COMMITTED
 
 
-def test_a_check_back_publishes_what_was_decided_and_drops_what_came_too_late(tmp_path: Path) -> None:
+def test_a_check_back_publishes_decided_frames_and_drops_late_ones(tmp_path: Path) -> None:
     clock = ManualClock()
     with SinkCluster(tmp_path, 2, clock, sink_settle_ms=0, sink_retry_ms=60_000) as cluster:
         a, b = cluster.nodes
@@ -254,7 +254,7 @@ def test_a_stage_is_kept_while_its_coordinator_cannot_be_reached(tmp_path: Path)
 # --- operators -----------------------------------------------------------------------------------
 
 
-def test_a_sink_is_deleted_with_its_stages_but_not_while_a_decision_is_pending(tmp_path: Path) -> None:
+def test_a_sink_is_deleted_with_its_stages_unless_a_decision_is_pending(tmp_path: Path) -> None:
     with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()

@@ -53,7 +53,7 @@ def test_a_participant_that_failed_is_told_again_when_its_wait_is_over() -> None
     assert due(table, b=100, now_ms=100) == [("etl", 1, "b"), ("etl", 1, "c")]
 
 
-def test_a_stage_is_asked_about_when_neither_a_writer_nor_the_coordinator_was_heard_of_for_a_while() -> None:
+def test_a_stage_is_checked_when_it_was_quiet_for_a_while() -> None:
     table = table_of(StageOpened(0, "etl", 5, "r", "b", 1_000)).held(0, HeldFrame(8, 64, 1, 0, 0), 2_000)
 
     def found(now_ms: int, asked_ms: int = 0) -> list[CheckDue | DropDue]:
@@ -66,7 +66,7 @@ def test_a_stage_is_asked_about_when_neither_a_writer_nor_the_coordinator_was_he
     assert found(3_601_000) == [CheckDue(table.stages[0], "b", abandon=True)]
 
 
-def test_a_stage_that_began_after_its_batch_was_published_is_dropped_unasked() -> None:
+def test_a_stage_begun_after_its_batch_was_published_is_dropped() -> None:
     frame = HeldFrame(8, 64, 1, 0, 0)
     table = table_of(StageOpened(0, "etl", 5, "r", "b", 0)).held(0, frame, 0)
     table = table.apply(BatchPublished(0, "etl", 5, "r", (8,)), topics(0)).copied()

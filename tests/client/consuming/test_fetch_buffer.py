@@ -53,7 +53,7 @@ def test_positions_are_of_what_was_handed_out_not_of_what_is_fetched() -> None:
     assert (state.position, state.fetch) == (4, 10)
 
 
-def test_a_pull_is_admitted_only_while_it_fits_but_always_into_an_empty_buffer() -> None:
+def test_a_pull_is_admitted_while_it_fits_or_the_buffer_is_empty() -> None:
     prefetch = Prefetch(100)
     prefetch.add(A, 0, 10, "i")
     assert prefetch.next_fetch("a", 1_000, 0) == Fetch(A, 0, 0)
@@ -83,7 +83,7 @@ def test_a_seek_is_followed_by_a_pull_even_where_nothing_is_known_to_be() -> Non
     assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 1_000, 1)
 
 
-def test_an_error_comes_out_after_the_messages_before_it_and_goes_with_a_seek() -> None:
+def test_an_error_follows_the_messages_before_it_and_a_seek_clears_it() -> None:
     prefetch = Prefetch(1 << 20)
     prefetch.add(A, 0, 10, "i")
     fetch = prefetch.next_fetch("a", 1, 0)
@@ -98,7 +98,7 @@ def test_an_error_comes_out_after_the_messages_before_it_and_goes_with_a_seek() 
     assert prefetch.error() is None
 
 
-def test_a_topic_made_anew_or_cut_short_is_noticed_though_nothing_seems_to_be_new() -> None:
+def test_a_recreated_or_cut_topic_is_noticed_without_new_messages() -> None:
     prefetch = filled((A, 10))
     prefetch.take(10)
     prefetch.note_max("t", "a", [4], "i")

@@ -21,7 +21,7 @@ def pulled(*sizes: int) -> Pulled:
     return Pulled(PullStatus.FOUND, 10, 10 + len(sizes), 0, 10 + len(sizes), "i", b"".join(frames))
 
 
-def test_opening_stops_before_the_frame_that_is_too_much_and_says_where_to_go_on() -> None:
+def test_opening_stops_before_a_frame_that_is_too_large() -> None:
     answer = pulled(MIB, MIB, MIB, MIB)
     assert len(answer.body) < 10_000
     slices, next_offset = answer.bounded_slices(2 * MIB + 10_000)

@@ -68,7 +68,7 @@ def test_a_frame_damaged_on_its_way_is_fetched_again(broker: SmallBroker, mq: Cl
         assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
 
 
-def test_a_frame_damaged_in_the_log_comes_out_after_the_messages_before_it_until_it_is_passed(
+def test_a_damaged_frame_raises_after_the_messages_before_it_until_a_seek(
     broker: SmallBroker, mq: Client
 ) -> None:
     broker.script["pull"] = [lambda answer: answer, damaged, damaged]
@@ -141,7 +141,7 @@ def remake(broker: SmallBroker, first: int, after: int) -> None:
 
 
 @pytest.mark.parametrize("count", [4, 20], ids=["shorter", "longer"])
-def test_a_topic_made_anew_is_read_from_its_beginning_though_offsets_look_alike(
+def test_a_recreated_topic_is_read_from_its_beginning(
     broker: SmallBroker, mq: Client, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
     with (

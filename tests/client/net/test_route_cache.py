@@ -31,7 +31,9 @@ class FakeNameServer:
     def __init__(self) -> None:
         self.routes: dict[str, TopicRoute] = {}
         self.broken = False
-        self._changed = threading.Condition()
+        #: Set when a call has arrived.
+        self.reached = threading.Event()
+        self.changed = threading.Condition()
 
     def put(self, topic: str, *brokers: str, version: int = 1) -> None:
         route = TopicRoute(
@@ -41,20 +43,21 @@ class FakeNameServer:
             tuple(BrokerData("default", b, {0: f"http://{b}"}) for b in brokers),
             "fake",
         )
-        with self._changed:
+        with self.changed:
             self.routes[topic] = route
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def __call__(self, asked: Asked) -> Answer:
+        self.reached.set()
         if self.broken:
             return Answer(500, InternalError("t-1").document())
         if asked.path == "/v1/topics":
             return Answer(body=encode(TopicList("fake", 1, tuple(self.routes))))
         topic = asked.path.rsplit("/", 1)[1]
         since, wait_ms = asked.query.get("since"), int(asked.query.get("wait_ms", 0))
-        with self._changed:
+        with self.changed:
             if since is not None:
-                self._changed.wait_for(lambda: self._version(topic) != int(since), wait_ms / 1000)
+                self.changed.wait_for(lambda: self._version(topic) != int(since), wait_ms / 1000)
             route = self.routes.get(topic)
         return Answer(body=encode(route)) if route else Answer(404, RouteNotFound(topic).document())
 
@@ -140,7 +143,7 @@ def test_when_the_current_nameserver_is_gone_the_other_answers(setting: Setting)
     assert setting.cache.route("t").queues[0].broker == "broker-a"
 
 
-def test_a_nameserver_that_has_just_started_and_knows_no_topic_is_not_believed_alone(
+def test_a_restarted_nameserver_that_knows_no_topic_is_not_believed_alone(
     setting: Setting,
 ) -> None:
     for knowing, fake in enumerate(setting.fakes):
@@ -155,7 +158,7 @@ def test_a_nameserver_that_fails_inside_is_passed_over(setting: Setting) -> None
     assert setting.cache.route("t").queues[0].broker == "broker-a"
 
 
-def test_with_all_nameservers_down_cached_routes_serve_on_and_are_not_asked_for_at_each_use(
+def test_with_all_nameservers_down_cached_routes_are_used_without_a_call(
     setting: Setting,
 ) -> None:
     setting.put("t", "broker-a")
@@ -168,7 +171,7 @@ def test_with_all_nameservers_down_cached_routes_serve_on_and_are_not_asked_for_
     assert setting.cache.route("t").queues[0].broker == "broker-a"
 
 
-def test_with_all_nameservers_down_an_unknown_topic_tells_each_address_and_why(setting: Setting) -> None:
+def test_with_all_nameservers_down_an_unknown_topic_names_each_failure(setting: Setting) -> None:
     setting.stop(0, 1)
     with pytest.raises(NameServersUnreachable) as caught:
         setting.cache.route("t")
@@ -222,7 +225,7 @@ def test_waiting_for_a_route_that_never_comes_is_an_error(setting: Setting) -> N
         setting.cache.wait_for_route("never", 0)
 
 
-def test_waiting_for_a_change_is_held_by_the_nameserver_whose_version_is_known(setting: Setting) -> None:
+def test_the_nameserver_whose_version_is_known_holds_the_wait(setting: Setting) -> None:
     setting.put("t", "broker-a")
     known = setting.cache.route("t")
     arriving = threading.Timer(0.05, lambda: setting.put("t", "broker-b", version=2))
@@ -238,12 +241,12 @@ def test_while_one_thread_renews_a_route_others_go_on_with_the_old_one(setting: 
     old = setting.cache.route("t")
     fake = setting.fakes[setting.index_of(setting.cache.nameservers[0])]
     setting.clock.advance(30_000)
-    with fake._changed:
+    fake.reached.clear()
+    with fake.changed:
         # The renewal is stuck in the server for as long as this lock is held.
         renewing = threading.Thread(target=setting.cache.route, args=("t",))
         renewing.start()
-        while not setting.cache._renew_lock("t").locked():
-            renewing.join(0.001)
+        assert fake.reached.wait(30)
         assert setting.cache.route("t") == old
     renewing.join()
 
@@ -255,7 +258,7 @@ def test_nobody_is_given_a_stale_route_while_it_is_renewed(setting: Setting) -> 
     fake = setting.fakes[setting.index_of(setting.cache.nameservers[0])]
     setting.cache.invalidate("t")
     given: list[TopicRoute] = []
-    with fake._changed:
+    with fake.changed:
         # The renewal is stuck in the server for as long as this lock is held.
         asking = [threading.Thread(target=lambda: given.append(setting.cache.route("t"))) for _ in range(2)]
         for thread in asking:

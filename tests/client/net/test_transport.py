@@ -8,8 +8,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
+from urllib3.connection import HTTPConnection
 
 from rocketq.config import TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration, QueueNotFound, RemoteError
@@ -97,7 +99,7 @@ def test_a_refused_connection_is_said_plainly_and_was_surely_not_sent(transport:
     assert not caught.value.sent
 
 
-def test_an_answer_that_never_comes_ends_with_the_deadline_and_may_have_been_sent(
+def test_a_call_without_an_answer_ends_at_its_deadline_maybe_sent(
     transport: Transport,
 ) -> None:
     silent = raw_server(lambda connection: connection.recv(1 << 16))
@@ -115,7 +117,7 @@ def test_a_body_that_is_never_read_may_have_been_sent(transport: Transport) -> N
     assert "no answer within 300 ms" in caught.value.why
 
 
-def test_a_host_that_accepts_no_connection_ends_at_the_connect_timeout_and_got_nothing() -> None:
+def test_a_host_that_accepts_no_connection_ends_at_the_connect_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         address = listener.getsockname()
         waiting = []
@@ -230,7 +232,7 @@ def test_a_post_that_may_have_been_carried_out_is_not_repeated(transport: Transp
     assert len(serve.requests) == 1
 
 
-def test_a_connection_the_server_closed_long_ago_is_replaced_even_for_a_post(transport: Transport) -> None:
+def test_a_connection_that_the_server_closed_is_replaced_also_for_a_post(transport: Transport) -> None:
     with SmallServer(ok) as first:
         transport.call("POST", first.address, "/", body=b"1")
         port = first.port
@@ -318,12 +320,16 @@ def test_a_call_that_connects_while_the_transport_closes_is_not_held(
     transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Closing comes after the last look at whether it is closed, before the connection can be cut.
-    monkeypatch.setattr(transport._pools, "opened", lambda _: transport.close())
+    def connect(connection: HTTPConnection, real: Any = HTTPConnection.connect) -> None:
+        real(connection)
+        transport.close()
+
+    monkeypatch.setattr(HTTPConnection, "connect", connect)
     with raw_server(lambda connection: connection.recv(1 << 16)) as address, pytest.raises(Closed):
         transport.call("GET", address, "/", hold_ms=600_000)
 
 
-def test_a_forked_child_makes_its_own_connections_and_leaves_the_parents_alone(transport: Transport) -> None:
+def test_a_forked_child_makes_its_own_connections(transport: Transport) -> None:
     connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:

@@ -81,7 +81,7 @@ def test_an_ordered_lane_has_one_batch_under_way_a_free_lane_any_number() -> Non
     assert [b.destination for b in lanes.due(0)] == [ORDERED]
 
 
-def test_a_failed_ordered_batch_takes_what_waits_behind_it_in_the_same_order_and_nothing_else() -> None:
+def test_a_failed_ordered_batch_fails_only_what_waits_behind_it_in_order() -> None:
     lanes = accumulator(batch_messages=1)
     first, same, other = waiting(order=b"k"), waiting(order=b"k"), waiting(order=b"other")
     for message in (first, same, other):
@@ -93,7 +93,7 @@ def test_a_failed_ordered_batch_takes_what_waits_behind_it_in_the_same_order_and
     assert after.messages == (other,)
 
 
-def test_a_failed_batch_to_an_explicit_queue_takes_all_that_wait_for_the_queue() -> None:
+def test_a_failed_batch_to_an_explicit_queue_fails_all_behind_it() -> None:
     lanes = accumulator(batch_messages=1)
     for _ in range(3):
         lanes.add(ORDERED, waiting(), 0)

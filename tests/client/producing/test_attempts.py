@@ -105,7 +105,7 @@ def test_an_attempt_gets_its_share_of_the_time(
     retries=st.integers(0, 1_000),
     others=st.booleans(),
 )
-def test_attempts_that_all_take_their_whole_share_use_up_the_time_and_no_more(
+def test_attempts_that_take_their_whole_share_use_exactly_the_time(
     timeout_ms: int, retries: int, others: bool
 ) -> None:
     left_ms, shares = timeout_ms, []

@@ -205,7 +205,7 @@ def test_a_batch_is_ordered_by_a_column_or_by_an_array_of_keys(
         assert (broker.as_py(), queue.as_py()) == (wanted.broker, wanted.queue)
 
 
-def test_messages_without_an_ordering_key_in_an_ordered_batch_are_shared_out(mq: Client, topic: str) -> None:
+def test_unkeyed_messages_of_an_ordered_batch_are_spread(mq: Client, topic: str) -> None:
     mq.create_topic(topic, queues=2)
     with mq.producer() as producer:
         results = producer.send_batch(topic, [Message(b"x")] * 100, ordering_key=[None] * 100)

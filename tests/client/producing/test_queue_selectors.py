@@ -87,9 +87,7 @@ def test_a_partition_holds_each_message_once_and_in_order_within_its_queue(
     keys=st.lists(st.binary(max_size=40), min_size=1, max_size=200),
     count=st.integers(1, 6),
 )
-def test_the_hash_of_a_key_chooses_the_same_queue_for_one_message_and_for_many(
-    keys: list[bytes], count: int
-) -> None:
+def test_a_keys_hash_chooses_the_same_queue_in_a_message_and_a_batch(keys: list[bytes], count: int) -> None:
     queues, selector = QUEUES[:count], ByHash()
     batch = batch_of(list(keys))
     placed = {
@@ -126,7 +124,7 @@ def test_round_robin_takes_each_queue_in_turn_from_a_random_start() -> None:
     assert starts == set(QUEUES)
 
 
-def test_round_robin_never_takes_the_broker_that_just_failed_while_there_is_another() -> None:
+def test_round_robin_avoids_a_failed_broker_while_there_is_another() -> None:
     selector = RoundRobin()
     failed = Selection(failed=frozenset({"a"}))
     assert {selector.select(QUEUES, failed).broker for _ in range(50)} == {"b"}
@@ -151,7 +149,7 @@ def test_round_robin_spreads_a_large_batch_over_all_queues_evenly() -> None:
     assert [part.batch.num_rows for part in parts] == [1_000] * 6
 
 
-def test_round_robin_does_not_crumble_a_small_batch_but_moves_on_with_the_next() -> None:
+def test_round_robin_sends_a_small_batch_whole_and_then_moves_on() -> None:
     selector = RoundRobin(rng=random.Random(0))
     small = [selector.partition(QUEUES, batch_of([None] * 10), Selection()) for _ in range(6)]
     assert all(len(parts) == 1 for parts in small)
@@ -166,7 +164,7 @@ def test_random_selection_reaches_every_queue_and_avoids_the_failed_broker() -> 
     assert {part.queue.queue for part in parts} == {0, 1, 2}
 
 
-def test_an_explicit_queue_that_the_route_lacks_is_refused_with_the_count_it_has() -> None:
+def test_an_explicit_queue_that_the_route_lacks_is_refused() -> None:
     with pytest.raises(QueueNotFound, match=r"queue 9 on broker 'a'\. It has: a 0 to 2, b 0 to 2"):
         Explicit(MessageQueue("t", "a", 9)).select(QUEUES, Selection())
 
@@ -187,7 +185,7 @@ def test_selection_by_hash_without_ordering_keys_is_refused_and_says_how() -> No
     slice_bytes=st.integers(64, 10_000),
     parts_min=st.integers(1, 8),
 )
-def test_a_cut_covers_the_batch_with_slices_that_overshoot_by_less_than_a_message(
+def test_slices_cover_the_batch_and_overshoot_by_less_than_a_message(
     sizes: list[int], slice_bytes: int, parts_min: int
 ) -> None:
     batch = from_messages([Message(bytes(size)) for size in sizes])

@@ -119,9 +119,7 @@ def test_an_ordered_message_without_an_answer_is_not_sent_twice(small: SmallClus
     assert small.brokers[0].bodies() == [b"x"]
 
 
-def test_a_message_without_an_order_and_without_an_answer_is_sent_again_elsewhere(
-    small: SmallCluster, mq: Client
-) -> None:
+def test_an_unanswered_unordered_message_is_sent_to_another_broker(small: SmallCluster, mq: Client) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
     with mq.producer(timeout_ms=30_000) as producer:
@@ -196,9 +194,7 @@ def test_one_request_carries_all_slices_of_a_broker(small: SmallCluster, mq: Cli
     assert sum(result.count for result in results) == 100
 
 
-def test_a_failed_ordered_batch_takes_what_waits_behind_it_and_the_next_try_is_in_order(
-    small: SmallCluster, mq: Client
-) -> None:
+def test_after_a_failed_ordered_batch_the_next_try_is_in_order(small: SmallCluster, mq: Client) -> None:
     broker = small.brokers[0]
     broker.script["send"] = [lambda _: Answer(hang_up=True)]
     with mq.producer(batch_messages=1, linger_ms=0) as producer:

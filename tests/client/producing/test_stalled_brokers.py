@@ -74,9 +74,7 @@ def test_brokers_that_stall_one_after_the_other_do_not_end_a_send(small: SmallCl
     assert stored(small) == [b"x"]
 
 
-def test_the_only_broker_in_the_route_cannot_use_up_the_time_of_one_that_comes_back(
-    small: SmallCluster, mq: Client
-) -> None:
+def test_a_stalled_only_broker_leaves_time_for_one_that_comes_back(small: SmallCluster, mq: Client) -> None:
     away, stalling = small.brokers
     leave(small, away)
     stalling.instead = lambda: come_back(small, away) or stalling.stall()
@@ -93,9 +91,7 @@ def test_after_every_failed_attempt_the_route_is_asked_for_again(small: SmallClu
     assert small.route_questions() == 5, "once to begin with, and once before each attempt but the first"
 
 
-def test_a_keyed_message_whose_broker_leaves_the_route_goes_to_the_keys_new_queue(
-    small: SmallCluster, mq: Client
-) -> None:
+def test_a_keyed_message_follows_its_key_when_its_broker_leaves(small: SmallCluster, mq: Client) -> None:
     leaving, staying = small.brokers
     leaving.instead = refused_and(lambda: leave(small, leaving))
     key = next(keys_of(leaving.name))
@@ -106,7 +102,7 @@ def test_a_keyed_message_whose_broker_leaves_the_route_goes_to_the_keys_new_queu
     assert staying.bodies(moved.queue) == [b"1", b"2"]
 
 
-def test_a_keyed_batch_whose_broker_leaves_the_route_is_stored_once_and_in_order_of_each_key(
+def test_a_keyed_batch_is_stored_once_in_order_when_its_broker_leaves(
     small: SmallCluster, mq: Client
 ) -> None:
     leaving, staying = small.brokers
@@ -125,7 +121,7 @@ def test_a_keyed_batch_whose_broker_leaves_the_route_is_stored_once_and_in_order
             assert mine == sorted(mine)
 
 
-def test_submitted_messages_of_a_key_stay_in_order_when_its_broker_leaves_the_route(
+def test_submitted_messages_of_a_key_stay_in_order_when_its_broker_leaves(
     small: SmallCluster, mq: Client
 ) -> None:
     leaving, staying = small.brokers

@@ -150,7 +150,7 @@ def test_a_failure_reaches_its_futures_and_those_it_would_let_overtake() -> None
         assert sink.batches == [[b"3"]]
 
 
-def test_when_a_part_of_a_batch_fails_only_its_messages_and_those_behind_them_fail() -> None:
+def test_a_failed_part_fails_only_its_messages_and_those_behind_them() -> None:
     begun, gate = threading.Event(), threading.Event()
 
     def send(_: Destination, messages: Sequence[Waiting]) -> Parts:

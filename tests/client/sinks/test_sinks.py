@@ -92,7 +92,7 @@ def test_a_batch_is_seen_when_it_is_committed_and_once(
     assert client.sink(sink.name).begin("run-2") == 0
 
 
-def test_a_number_that_was_decided_is_taken_for_a_repetition_by_its_rows_only(
+def test_a_decided_number_is_a_repetition_only_with_the_same_rows(
     client: Client, producer: Producer, sink: Sink
 ) -> None:
     sink.begin("run-1")
@@ -124,7 +124,7 @@ def test_a_run_that_was_followed_by_another_commits_nothing(
     assert bodies(client, sink.name) == []
 
 
-def test_what_was_aborted_cannot_be_committed_and_what_is_committed_not_aborted(
+def test_an_aborted_batch_cannot_be_committed_nor_a_committed_one_aborted(
     client: Client, producer: Producer, sink: Sink
 ) -> None:
     sink.begin("run-1")

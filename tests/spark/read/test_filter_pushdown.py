@@ -131,7 +131,7 @@ def test_every_single_filter_is_taken_on_or_handed_back_rightly() -> None:
     st.lists(st.sampled_from(list(singles())), min_size=2, max_size=4),
     st.sampled_from([None, "a || b", "c"]),
 )
-def test_what_is_read_and_what_spark_filters_are_the_rows_that_were_asked_for(
+def test_pushed_and_remaining_filters_together_give_the_rows_asked_for(
     asked: list[Filter], tags: str | None
 ) -> None:
     check(asked, tags)

@@ -64,9 +64,7 @@ def test_a_batch_has_the_rows_that_match_at_the_offsets_they_have(
     assert filled.rows(includeProperties="true", maxRecordsPerPartition="37", **given) == expected
 
 
-def test_limits_count_what_is_scanned_and_a_run_ends_though_the_last_messages_do_not_match(
-    filled: Source, client: Client
-) -> None:
+def test_limits_count_scanned_messages_and_a_run_ends_without_a_match(filled: Source, client: Client) -> None:
     group = f"{filled.topic}-g"
     run = filled.stream(
         startingOffsets="earliest", tags="t1", maxOffsetsPerTrigger="400", groupId=group

@@ -75,7 +75,7 @@ def test_a_frame_damaged_in_the_log_ends_the_task_and_names_the_queue(
     assert f"{TOPIC}/broker-a/0 comes damaged from offset 0 on" in str(caught.value)
 
 
-def test_a_frame_that_the_broker_finds_damaged_too_is_told_in_the_brokers_words(
+def test_damage_that_the_broker_confirms_is_reported_in_its_words(
     small: SmallCluster, broker: SmallBroker
 ) -> None:
     plain = CorruptFrame(0, "the checksum is wrong")

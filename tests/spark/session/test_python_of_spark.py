@@ -69,7 +69,7 @@ def test_a_job_run_by_path_writes_and_reads_topics(
 
 
 @pytest.mark.timeout(300)
-def test_with_the_switch_off_the_other_python_is_started_and_knows_no_rocketq(
+def test_with_the_switch_off_the_other_python_knows_no_rocketq(
     unactivated: dict[str, str], cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     done = run_job({**unactivated, "ROCKETQ_SET_PYSPARK_PYTHON": "0"}, cluster, topic, tmp_path)

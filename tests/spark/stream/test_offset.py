@@ -69,7 +69,7 @@ def test_a_new_queue_begins_where_the_end_offset_says() -> None:
     assert batch_ranges(start, end) == {B0: (2, 4)}
 
 
-def test_a_replayed_first_batch_reads_the_same_rows_whatever_the_initial_offset_is_by_now() -> None:
+def test_a_replayed_first_batch_reads_the_same_rows() -> None:
     first = StreamOffset({A0: 100}, base={A0: 100})
     end = StreamOffset({A0: 110}, base={A0: 100})
     later = StreamOffset({A0: 150, B0: 3}, base={A0: 150, B0: 3})
@@ -102,7 +102,7 @@ def test_a_strange_offset_is_refused_in_words(document: object, said: str) -> No
         from_json(document)
 
 
-def test_lag_is_what_comes_after_the_batch_and_leaves_out_what_has_no_number() -> None:
+def test_lag_counts_what_comes_after_the_batch_where_it_is_known() -> None:
     latest = {
         "topics": {"orders": {"broker-a": {"0": 10, "1": 7}, "broker-b": {"0": 5}, "broker-c": {"0": 9}}},
         "away": {"orders": ["broker-b"]},

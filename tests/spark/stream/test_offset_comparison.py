@@ -87,7 +87,7 @@ def test_a_deleted_topic_is_a_loss_and_dropped() -> None:
     assert A not in standing.incarnations
 
 
-def test_a_queue_that_is_no_longer_read_keeps_its_place_and_is_a_loss_while_it_holds_more() -> None:
+def test_an_unread_queue_keeps_its_place_and_is_a_loss_while_not_empty() -> None:
     start = at({A0: 5, A1: 7})
     done = stand(start, survey({A0: (0, 5)}, closed={A1: (0, 7)}))
     assert (done.backlogs, done.losses) == ({A0: (5, 5), A1: (7, 7)}, ())

@@ -316,7 +316,7 @@ def test_a_task_does_not_take_a_broker_that_is_away_for_a_loss(
     fragile.kill("broker-b")
     source = Source(fragile.nameservers, topic)
     renew_nameserver(fragile, source)
-    options = source.stream(failOnDataLoss=lenient, **SHORT).reader._options
+    options = source.stream(failOnDataLoss=lenient, **SHORT).options
     pulls = RangePulls(
         connection_to(tuple(source.nameservers)),
         options,

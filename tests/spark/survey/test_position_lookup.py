@@ -36,7 +36,7 @@ def test_the_edges() -> None:
     assert resolve(Edge.LATEST, "startingOffsets", SURVEY, NOTHING) == {A0: 9, A1: 0, B0: 50}
 
 
-def test_a_group_goes_on_where_it_was_and_reads_what_it_never_read_from_the_first_message() -> None:
+def test_a_group_goes_on_where_it_was_and_reads_new_queues_from_the_start() -> None:
     lookups = Lookups(group={A0: 4})
     assert resolve(Edge.GROUP, "startingOffsets", SURVEY, lookups) == {A0: 4, A1: 0, B0: 5}
 

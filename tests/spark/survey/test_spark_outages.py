@@ -97,7 +97,7 @@ def test_a_broker_that_is_away_is_named_or_streamed_around(
 
 
 @pytest.mark.parametrize("strict", ["true", "false"])
-def test_a_query_restarted_after_its_topic_was_deleted_does_not_end_well_by_default(
+def test_a_query_whose_topic_was_deleted_fails_at_restart_by_default(
     spark: SparkSession, fragile: LocalCluster, mq: Client, topic: str, tmp_path: Path, strict: str
 ) -> None:
     mq.create_topic(topic, queues=1)

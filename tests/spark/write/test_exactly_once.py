@@ -84,7 +84,7 @@ def test_a_replayed_batch_writes_nothing_and_a_new_checkpoint_is_refused(
     assert values(source, copy) == values(source, source.topic)
 
 
-def test_a_checkpoint_that_was_set_back_fails_until_somebody_says_how_to_go_on(
+def test_a_checkpoint_that_was_set_back_fails_unless_told_to_skip(
     spark: SparkSession, source: Source, client: Client, tmp_path: Path
 ) -> None:
     copy, checkpoint, backup = f"{source.topic}-copy", tmp_path / "checkpoint", tmp_path / "backup"
@@ -207,7 +207,7 @@ def test_in_for_each_batch_a_transaction_is_written_once(
     assert values(source, out) == expected
 
 
-def test_without_its_coordinator_a_query_fails_in_words_and_goes_on_when_it_is_back(
+def test_a_query_fails_without_its_coordinator_and_goes_on_with_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:

@@ -91,9 +91,7 @@ def test_batches_of_a_checkpoint_that_was_set_back_are_refused(source: Source, c
     assert known(client, source).decided == 3
 
 
-def test_a_task_that_staged_before_its_batch_was_decided_counts_like_the_others(
-    source: Source, client: Client
-) -> None:
+def test_a_task_that_staged_before_the_decision_is_counted(source: Source, client: Client) -> None:
     options = streaming(source)
     early = task(options, 0, "run-1", rows("a", "b"))
     micro_batch(options, 0, rows("a", "b", "c"))
@@ -130,7 +128,7 @@ def write(source: Source, version: int, *batches: pa.RecordBatch) -> None:
     writer.commit([writer.write(iter(batches))])
 
 
-def test_a_version_at_or_below_the_last_is_skipped_with_a_warning_that_counts(
+def test_a_version_not_above_the_last_is_skipped_with_a_warning(
     source: Source, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(source, 7, rows("a", "b"))

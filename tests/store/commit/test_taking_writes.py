@@ -21,7 +21,7 @@ from rocketq_broker.store.upkeep import housekeeping
 from tests.support.driver import ANSWER_S, Driver, barrier, batch, config, opened
 
 
-def test_what_waits_for_the_writer_is_bounded_and_the_sender_is_told_to_wait(tmp_path: Path) -> None:
+def test_a_full_inbox_refuses_sends_with_a_time_to_wait(tmp_path: Path) -> None:
     with opened(config(tmp_path, queued_bytes_max=24_000)) as driver:
         driver.create("orders", 1)
         held, go_on = threading.Event(), threading.Event()
@@ -86,7 +86,7 @@ def test_close_commits_what_was_taken_and_refuses_what_comes_later(tmp_path: Pat
         assert driver.bodies("orders", 0) == [b"%d" % number for number in range(20)]
 
 
-def test_a_stop_that_comes_while_a_task_decides_to_wait_again_is_not_missed(
+def test_a_stop_while_a_task_begins_to_wait_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between looking whether to stop and waiting for hours."""

@@ -1,4 +1,4 @@
-"""What a scan looks at: pieces by the units, in groups that little is read in vain of."""
+"""The pieces that a filtered scan finds in the units, and how many of them it reads together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message
+from rocketq.protocol.frame_slices import open_frames
 from rocketq_broker.store.filtered_pull import candidates as looked_at
-from rocketq_broker.store.filtered_pull.candidates import Piece, Room, groups
-from rocketq_broker.store.log.consume_queue import ConsumeQueue
+from rocketq_broker.store.filtered_pull.candidates import Piece, Room, read_together
 from rocketq_broker.store.log.frame_lookup import Place
-from tests.store.filtered_pull.test_scan import OnlyTag, pull_through, pulled
+from tests.store.filtered_pull.test_scan import OnlyTag, count_reads, pull_through, pulled
 from tests.support.driver import Driver, config, opened
 
 LARGE = Room(messages=1 << 20, answer_bytes=1 << 30, frame_bytes=1 << 30)
@@ -26,10 +26,10 @@ def piece(log_offset: int, size: int, messages: int = 1, likely_bytes: int = 0) 
     return Piece(Place(log_offset, size, 0), np.arange(messages), likely_bytes)
 
 
-def queue_of(driver: Driver) -> ConsumeQueue:
-    queue = driver.store._queues.get((driver.store._entry("t").number, 0))
-    assert queue is not None
-    return queue
+def place_of(driver: Driver, offset: int) -> int:
+    """The log offset of the frame that holds a queue offset."""
+    chunks = driver.store.pull("t", 0, offset, max_bytes=1).chunks
+    return next(iter(open_frames(b"".join(chunks), offset))).header.log_offset
 
 
 def send(driver: Driver, frames: list[list[bool]], body: bytes = b"") -> list[tuple[int, bytes]]:
@@ -49,7 +49,7 @@ def send(driver: Driver, frames: list[list[bool]], body: bytes = b"") -> list[tu
 @given(
     frames=st.lists(st.lists(st.booleans(), min_size=1, max_size=30), min_size=1, max_size=25),
     run_units=st.integers(1, 40),
-    group_bytes=st.sampled_from([1, 3_000, 1 << 20]),
+    read_bytes=st.sampled_from([1, 3_000, 1 << 20]),
     body_bytes=st.sampled_from([0, 0, 20_000]),
     wanted_at_once=st.integers(1, 50),
 )
@@ -57,14 +57,14 @@ def test_what_is_found_does_not_depend_on_how_units_and_frames_are_read(
     tmp_path_factory: pytest.TempPathFactory,
     frames: list[list[bool]],
     run_units: int,
-    group_bytes: int,
+    read_bytes: int,
     body_bytes: int,
     wanted_at_once: int,
 ) -> None:
     directory = tmp_path_factory.mktemp("store")
     with opened(config(directory, merge_bytes=0)) as driver, pytest.MonkeyPatch.context() as patch:
         patch.setattr(looked_at, "RUN_UNITS", run_units)
-        patch.setattr(looked_at, "GROUP_BYTES_MAX", group_bytes)
+        patch.setattr(looked_at, "READ_BYTES_MAX", read_bytes)
         driver.create("t", queues=1)
         wanted = send(driver, frames, bytes(body_bytes))
         for by_hash in (True, False):
@@ -83,8 +83,7 @@ def test_small_frames_side_by_side_are_read_at_once_and_a_large_one_alone(
         driver.send("t", 0, [Message(bytes(1_100_000), tag="rare")])
         driver.store.flush()
         driver.store.catch_up_index()
-        log = driver.store._log
-        monkeypatch.setattr(log, "read", lambda at, size, real=log.read: read.append(size) or real(at, size))
+        count_reads(monkeypatch, read)
         found = pull_through(driver, OnlyTag("rare"), max_bytes=1 << 20)
         sizes = list(read)
     assert found == [*wanted, (30, bytes(1_100_000))]
@@ -92,11 +91,11 @@ def test_small_frames_side_by_side_are_read_at_once_and_a_large_one_alone(
     assert sizes[1] > 1_100_000
 
 
-def test_a_damaged_frame_fails_the_scan_that_comes_to_it_and_names_its_place(tmp_path: Path) -> None:
+def test_a_scan_that_reaches_a_damaged_frame_names_its_place(tmp_path: Path) -> None:
     with opened(config(tmp_path, merge_bytes=0)) as driver:
         driver.create("t", queues=1)
         wanted = send(driver, [[True, False]] * 20, bytes(500))
-        damaged = int(queue_of(driver).read(24, 1)["log_offset"][0])
+        damaged = place_of(driver, 24)
         with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
             file.seek(damaged + 200)
             file.write(b"\xff")
@@ -112,27 +111,29 @@ def test_a_damaged_frame_fails_the_scan_that_comes_to_it_and_names_its_place(tmp
 @pytest.mark.parametrize(
     ("each", "room"),
     [
-        (piece(0, looked_at.GROUP_BYTES_MAX // 4), LARGE),
+        (piece(0, looked_at.READ_BYTES_MAX // 4), LARGE),
         (piece(0, 100, messages=3), LARGE._replace(messages=12)),
         (piece(0, 100, likely_bytes=30), LARGE._replace(answer_bytes=120)),
         (piece(0, 100), LARGE._replace(frame_bytes=400)),
     ],
 )
-def test_a_group_ends_where_there_is_no_more_room(each: Piece, room: Room) -> None:
-    assert [len(group) for group in groups(iter([each] * 10), lambda: room)] == [4, 4, 2]
+def test_pieces_are_read_together_while_there_is_room(each: Piece, room: Room) -> None:
+    assert [len(pieces) for pieces in read_together(iter([each] * 10), lambda: room)] == [4, 4, 2]
 
 
-def test_a_group_has_a_piece_even_if_there_is_room_for_none() -> None:
-    assert [len(group) for group in groups(iter([piece(0, 1 << 30)] * 2), lambda: Room(0, 0, 0))] == [1, 1]
+def test_one_piece_is_read_even_if_there_is_room_for_none() -> None:
+    assert [
+        len(pieces) for pieces in read_together(iter([piece(0, 1 << 30)] * 2), lambda: Room(0, 0, 0))
+    ] == [1, 1]
 
 
-def test_what_fails_behind_a_group_is_raised_after_it() -> None:
+def test_an_error_behind_pieces_is_raised_after_them() -> None:
     def failing() -> Iterator[Piece]:
         yield piece(0, 100)
         yield piece(100, 100)
         raise FileNotFoundError
 
-    found = groups(failing(), lambda: LARGE)
+    found = read_together(failing(), lambda: LARGE)
     assert len(next(found)) == 2
     with pytest.raises(FileNotFoundError):
         next(found)

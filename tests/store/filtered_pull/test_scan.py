@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from rocketq.model import Message, PullStatus
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.hashing import hash_value
 from rocketq_broker.store.filtered_pull import scan as selection
+from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.store import PullResult
 from tests.support.driver import Driver, config, opened
 
@@ -34,6 +36,17 @@ class OnlyTag:
 
     def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         return np.array([tag == self._tag for tag in batch.column("tag").to_pylist()], dtype=np.bool_)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    """Note the size of every read of the log from now on."""
+
+    def read(log: CommitLog, at: int, size: int, real: Any = CommitLog.read) -> bytes:
+        sizes.append(size)
+        data: bytes = real(log, at, size)
+        return data
+
+    monkeypatch.setattr(CommitLog, "read", read)
 
 
 def pulled(result: PullResult, begin: int) -> list[tuple[int, bytes]]:
@@ -171,8 +184,7 @@ def test_frames_without_a_candidate_are_not_read(tmp_path: Path, monkeypatch: py
             driver.send("t", 0, [Message(b"x", tag="rare" if number == 30 else "common")] * 10)
         driver.store.flush()
         driver.store.catch_up_index()
-        log = driver.store._log
-        monkeypatch.setattr(log, "read", lambda at, size, real=log.read: read.append(at) or real(at, size))
+        count_reads(monkeypatch, read)
         found = pull_through(driver, OnlyTag("rare"), max_bytes=1 << 20)
         frames_read = len(read)
     assert [offset for offset, _ in found] == list(range(300, 310))

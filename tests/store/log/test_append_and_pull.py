@@ -167,7 +167,7 @@ def test_a_pull_begins_at_any_offset_and_ends_at_its_limits(tmp_path: Path) -> N
             assert driver.bodies("orders", 0, offset) == sent[offset:]
 
 
-def test_a_pull_at_the_end_has_nothing_and_beyond_it_is_refused_with_the_range(tmp_path: Path) -> None:
+def test_a_pull_at_the_end_is_empty_and_beyond_it_is_refused(tmp_path: Path) -> None:
     with opened(config(tmp_path)) as driver:
         driver.create("orders", 1)
         empty = driver.store.pull("orders", 0, 0, max_bytes=1)
@@ -232,7 +232,7 @@ def test_nothing_is_readable_before_it_is_on_disk_under_sync_flush(tmp_path: Pat
     assert readable == [0, 1, 2, 3, 4]
 
 
-def test_a_slow_sync_is_answered_in_time_for_what_it_is_and_the_message_is_there_later() -> None:
+def test_a_slow_sync_is_answered_in_time_and_the_message_is_kept() -> None:
     """FLUSH_DISK_TIMEOUT: stored, and not known to be on disk; the sender need not wait for ever."""
     from tests.support.crashing_files import CrashingFiles
     from tests.support.disk import Disk
@@ -266,7 +266,7 @@ def test_a_slow_sync_is_answered_in_time_for_what_it_is_and_the_message_is_there
 # --- files -------------------------------------------------------------------------------
 
 
-def test_segments_follow_each_other_without_a_gap_and_begin_with_the_whole_state(tmp_path: Path) -> None:
+def test_segments_have_no_gaps_and_begin_with_the_whole_state(tmp_path: Path) -> None:
     with opened(config(tmp_path, segment_bytes=6000)) as driver:
         driver.create("orders", 2)
         for number in range(40):
@@ -375,9 +375,7 @@ def test_store_times_never_decrease_even_if_the_clock_is_set_back(tmp_path: Path
 
 
 @pytest.mark.parametrize("units", [3, 1000])
-def test_a_time_names_the_first_message_at_or_after_it_or_the_last_at_or_before_it(
-    tmp_path: Path, units: int
-) -> None:
+def test_a_time_finds_the_first_message_after_or_the_last_before_it(tmp_path: Path, units: int) -> None:
     clock = ManualClock(1_000_000)
     counts = [3, 1, 5, 2, 8]
     stored: list[int] = []

@@ -17,9 +17,11 @@ from structlog.testing import capture_logs
 
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message, PullStatus, TimeBoundary
+from rocketq.protocol.broker_documents import AlterTopicRequest
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
 from rocketq_broker.filters.expressions import parse_filter
+from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.filtered_pull.scan import MessageFilter
 from rocketq_broker.store.log import consume_queue
@@ -28,7 +30,7 @@ from rocketq_broker.store.recovery.salvage import salvage
 from rocketq_broker.store.store import KeyQuery, MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, config, opened
+from tests.support.driver import Driver, answer, config, opened
 from tests.support.workload import end_life
 
 #: Blocks of 8, 8 and 5 units a file.
@@ -105,7 +107,6 @@ class Seen:
     by_key: list[tuple[int, int]]
     at_times: list[tuple[int, ...]]
     first_and_last_times: list[tuple[int | None, int | None]]
-    kept: list[int]
 
 
 def see(driver: Driver) -> Seen:
@@ -130,11 +131,15 @@ def see(driver: Driver) -> Seen:
             for boundary in TimeBoundary
         ],
         first_and_last_times=[(each.oldest_at_us, each.newest_at_us) for each in statistics],
-        kept=[
-            store._repair.read(lambda queue=queue: store._queues.all()[queue].first_within(3_000))
-            for queue in (0, 1)
-        ],
     )
+
+
+def begins_after_retention(driver: Driver) -> list[int]:
+    """Let the topic keep 3000 bytes of each queue, and return where its queues begin then."""
+    store = driver.store
+    answer(lambda done: store.alter_topic("t", AlterTopicRequest(retention_bytes=3_000), done))
+    store.retain()
+    return [queue.min for queue in store.offsets("t").queues]
 
 
 @cache
@@ -146,6 +151,14 @@ def wanted(clean: bool) -> Seen:
     assert seen.by_tag == seen.by_sql
     assert len(seen.by_key) == 54
     return seen
+
+
+@cache
+def wanted_begins(clean: bool) -> list[int]:
+    with opened(config(**SETTINGS), CrashingFiles(Disk.of(filled(clean)))) as driver:
+        begins = begins_after_retention(driver)
+    assert all(0 < begin < 80 for begin in begins)
+    return begins
 
 
 def flip(data: bytearray, at: int, bit: int) -> None:
@@ -214,6 +227,8 @@ def test_whatever_is_damaged_every_reader_gets_every_message(
         before = driver.store.statistics().rebuilt_blocks
         assert see(driver) == wanted(clean)
         assert driver.store.statistics().rebuilt_blocks == before, "the files are whole again"
+        hit_all()
+        assert begins_after_retention(driver) == wanted_begins(clean)
 
 
 @pytest.mark.parametrize("how", [zero_unit, flip])
@@ -266,7 +281,7 @@ def test_a_unit_whose_frame_is_damaged_too_is_an_error() -> None:
         assert driver.store.pull("t", 0, 8, max_bytes=1, chosen=parse_filter("rare", None)).chunks
 
 
-def test_units_are_rebuilt_from_the_topic_of_now_and_not_from_one_before_it() -> None:
+def test_units_are_rebuilt_from_the_present_topic_of_the_name() -> None:
     disk = Disk()
     with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
         for life in range(3):
@@ -317,8 +332,9 @@ def see_with_loss(driver: Driver) -> list[tuple[int, bytes]]:
 
 def test_units_are_rebuilt_after_retention_removed_what_is_before_them() -> None:
     disk = Disk.of(filled(True))
-    with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
-        driver.store._housekeeping._remove_segments(1)
+    kept = RetentionPolicy(retention_bytes=20_000)
+    with opened(config(**SETTINGS, retention=kept), CrashingFiles(disk)) as driver:
+        driver.store.retain()
         low = driver.store.offsets("t").queues[0].min
         assert 0 < low < 80
         sound = [each for each in wanted(True).whole[0] if each[0] >= low]
@@ -373,7 +389,7 @@ def test_queues_of_a_version_without_checksums_are_rebuilt_once() -> None:
     assert "rebuilt from the log" in "".join(reports[0].notes)
 
 
-def test_a_damaged_header_in_a_salvaged_log_is_not_taken_for_a_lost_message() -> None:
+def test_a_damaged_header_in_a_salvaged_log_is_no_lost_message() -> None:
     disk = Disk.of(filled(True))
     path = disk.paths("commitlog")[0]
     with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:

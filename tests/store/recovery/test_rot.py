@@ -260,7 +260,7 @@ def test_a_flipped_bit_of_the_snapshot_is_noted_and_the_log_told_again(clean: bo
 # --- torn tail or rot ------------------------------------------------------------------------
 
 
-def test_damage_that_a_later_frame_vouches_for_is_rot_and_nothing_is_changed() -> None:
+def test_damage_below_a_later_durable_end_is_rot_and_changes_nothing() -> None:
     rotten = rotting(clean=False, segment_bytes=100_000)
     last = rotten.disk.paths("commitlog")[-1]
     start = int(last.rpartition("/")[2])
@@ -292,7 +292,7 @@ def test_damage_behind_which_nothing_is_known_to_be_on_disk_is_a_torn_tail() -> 
     store.close()
 
 
-def test_under_async_flush_frames_behind_a_hole_that_vouch_for_nothing_are_cut_with_it() -> None:
+def test_under_async_flush_unsynced_frames_behind_a_hole_are_cut() -> None:
     rotten = rotting(clean=False, flush=FlushMode.ASYNC, segment_bytes=100_000)
     last = rotten.disk.paths("commitlog")[-1]
     start = int(last.rpartition("/")[2])

@@ -34,7 +34,7 @@ from rocketq.protocol.sink_documents import (
     Participant,
     PublishBatchRequest,
     StageName,
-    Verdict,
+    StageVerdict,
 )
 from rocketq_broker.store.sinks import decisions
 from rocketq_broker.store.sinks.changes import BatchDecided, SinkChange
@@ -155,17 +155,17 @@ class Coordination(RuleBasedStateMachine):
         before = decisions.verdict(self.table, SINK, batch, request)
         self.table = after(self.table, decisions.check_batch(self.table, SINK, batch, request, ME))
         said = decisions.verdict(self.table, SINK, batch, request)
-        assert not (abandon and said.verdict is Verdict.UNDECIDED)
-        if before.verdict is Verdict.UNDECIDED and abandon:
+        assert not (abandon and said.verdict is StageVerdict.UNDECIDED)
+        if before.verdict is StageVerdict.UNDECIDED and abandon:
             self.over.add(run)
         made = self.decided.get(batch)
         part = made and next((each for each in made.participants if each.broker == broker), None)
         counts = made is not None and made.run == run and part is not None
-        if said.verdict is Verdict.PUBLISH:
+        if said.verdict is StageVerdict.PUBLISH:
             assert counts
             assert part is not None
             assert said.frames == part.frames
-        elif said.verdict is Verdict.DROP:
+        elif said.verdict is StageVerdict.DROP:
             assert not counts or (batch, broker) in self.settled
             self.dropped.add((batch, run))
 
@@ -249,7 +249,7 @@ def test_the_last_batch_may_come_again_with_as_many_rows_of_each_topic() -> None
         assert again(table, 7, rows, on_decided=OnDecided.SKIP) is CommitOutcome.SKIPPED
 
 
-def test_a_batch_below_the_last_decided_one_is_refused_or_skipped_knowingly() -> None:
+def test_a_batch_below_the_last_decided_is_refused_or_skipped() -> None:
     table = decided(decided(coordinated("r1"), 6), 7)
     with pytest.raises(BatchAlreadyDecided, match="rocketq sink reset etl") as raised:
         again(table, 3, {"orders": 12})
@@ -280,17 +280,17 @@ def test_a_commit_that_counts_other_rows_than_it_stages_decides_nothing() -> Non
 @pytest.mark.parametrize(
     "answer",
     [
-        CheckBatchAnswer(Verdict.UNDECIDED),
-        CheckBatchAnswer(Verdict.DROP),
-        CheckBatchAnswer(Verdict.PUBLISH, (8,), 1),
-        CheckBatchAnswer(Verdict.PUBLISH, (8, 16), 3),
+        CheckBatchAnswer(StageVerdict.UNDECIDED),
+        CheckBatchAnswer(StageVerdict.DROP),
+        CheckBatchAnswer(StageVerdict.PUBLISH, (8,), 1),
+        CheckBatchAnswer(StageVerdict.PUBLISH, (8, 16), 3),
     ],
 )
 def test_only_what_the_coordinator_decided_is_published(answer: CheckBatchAnswer) -> None:
     request = PublishBatchRequest(0, "r1", (8, 16), 2)
     with pytest.raises(BatchNotDecided, match="broker a, which coordinates the sink"):
         decisions.confirm(SINK, request, ME, answer)
-    decisions.confirm(SINK, request, ME, CheckBatchAnswer(Verdict.PUBLISH, (16, 8), 2))
+    decisions.confirm(SINK, request, ME, CheckBatchAnswer(StageVerdict.PUBLISH, (16, 8), 2))
 
 
 def test_a_publication_of_another_coordinator_is_refused() -> None:
@@ -333,8 +333,8 @@ def test_runs_are_remembered_as_superseded_up_to_a_bound() -> None:
     assert remembered == tuple(f"r{number}" for number in range(9, SUPERSEDED_MAX + 9))
 
 
-def test_a_sink_that_nobody_knows_keeps_its_stages_until_they_are_abandoned() -> None:
-    for abandon, verdict in ((False, Verdict.UNDECIDED), (True, Verdict.DROP)):
+def test_stages_of_an_unknown_sink_are_kept_until_abandoned() -> None:
+    for abandon, verdict in ((False, StageVerdict.UNDECIDED), (True, StageVerdict.DROP)):
         request = CheckBatchRequest("r1", "b", abandon)
         assert decisions.check_batch(SinkTable(), SINK, 0, request, ME) is None
         assert decisions.verdict(SinkTable(), SINK, 0, request).verdict is verdict
@@ -374,7 +374,7 @@ def test_names_are_checked_and_tables_are_bounded(monkeypatch: pytest.MonkeyPatc
             decisions.open_stage(table, name, ME, 0)
 
 
-def test_a_publication_names_its_frames_once_and_how_many_messages_they_hold() -> None:
+def test_a_publication_names_each_frame_once_and_counts_its_messages() -> None:
     for frames, messages in (((), 0), ((8, 8), 2), ((8, 16), 1)):
         with pytest.raises(InvalidRequest):
             decisions.publish(SinkTable(), SINK, PublishBatchRequest(0, "r", frames, messages), ME)

@@ -83,9 +83,7 @@ def test_a_stage_of_another_coordinator_or_queue_is_refused_whole() -> None:
 
 @pytest.mark.parametrize("flush", FlushMode)
 @pytest.mark.parametrize("writes", [2, 4, 9])
-def test_publishing_that_a_crash_interrupts_goes_on_by_itself_where_it_stopped(
-    flush: FlushMode, writes: int
-) -> None:
+def test_publishing_goes_on_by_itself_after_a_crash(flush: FlushMode, writes: int) -> None:
     disk = Disk(writes)
     settings = config(flush=flush, **ONE_BY_ONE)
     store = MessageStore.open(settings, files=CrashingFiles(disk))
@@ -109,7 +107,7 @@ def test_publishing_that_a_crash_interrupts_goes_on_by_itself_where_it_stopped(
         assert again.store.sinks.table.has_published(PUBLICATION)
 
 
-def test_sends_that_come_while_a_batch_is_published_wait_for_one_group_only() -> None:
+def test_sends_during_publishing_wait_for_one_commit_only() -> None:
     with opened(config(**ONE_BY_ONE), memory()) as driver:
         driver.create("t", 1)
         staged = [frame for number in range(20) for frame in stage(driver, {0: [b"c%d" % number]})]
@@ -241,7 +239,7 @@ def test_damage_to_a_decided_frame_is_told_and_nothing_behind_it_overtakes(tmp_p
 
 
 @pytest.mark.parametrize("snapshot_knows", [True, False])
-def test_salvage_says_which_staged_messages_are_lost_and_the_rest_is_published(
+def test_salvage_reports_lost_staged_messages_and_publishes_the_rest(
     tmp_path: Path, snapshot_knows: bool
 ) -> None:
     settings = config(tmp_path, segment_bytes=(8 << 10) if snapshot_knows else (1 << 20))

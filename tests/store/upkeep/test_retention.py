@@ -14,7 +14,7 @@ from rocketq.protocol.broker_documents import AlterTopicRequest
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.files import DiskUsage, OSFiles
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice
-from rocketq_broker.store.upkeep.retention import SegmentFacts, Verdict, decide
+from rocketq_broker.store.upkeep.retention import RetentionDecision, SegmentFacts, decide
 from tests.support.driver import Driver, answer, config, opened
 
 HOUR_US = 3_600_000_000
@@ -37,12 +37,12 @@ def segments(*ages_hours: float, now_us: int = 100 * HOUR_US) -> list[SegmentFac
 
 def test_only_segments_older_than_the_age_go_and_the_last_one_never() -> None:
     assert decide(TIGHT, segments(3, 2, 0.5, 0), 100 * HOUR_US, ROOMY).remove == 2
-    assert decide(TIGHT, segments(5), 100 * HOUR_US, ROOMY) == Verdict(0, False)
+    assert decide(TIGHT, segments(5), 100 * HOUR_US, ROOMY) == RetentionDecision(0, False)
 
 
-def test_a_log_over_its_size_loses_its_oldest_segments_until_it_would_fall_below() -> None:
+def test_a_log_over_its_size_loses_its_oldest_segments() -> None:
     policy = RetentionPolicy(retention_bytes=2 * GIB)
-    assert decide(policy, segments(0, 0, 0, 0), 100 * HOUR_US, ROOMY) == Verdict(2, False, "size")
+    assert decide(policy, segments(0, 0, 0, 0), 100 * HOUR_US, ROOMY) == RetentionDecision(2, False, "size")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_watermarks_first_ignore_age_and_then_refuse_writes(used: int, removed: 
 
 def test_no_watermark_counts_while_enough_bytes_are_free() -> None:
     policy = RetentionPolicy(free_bytes_enough=4 * GIB)
-    assert decide(policy, segments(2, 1, 0), 100 * HOUR_US, disk(95)) == Verdict(0, False)
+    assert decide(policy, segments(2, 1, 0), 100 * HOUR_US, disk(95)) == RetentionDecision(0, False)
 
 
 def test_watermarks_that_do_not_ascend_are_refused() -> None:
@@ -68,7 +68,7 @@ def fill(driver: Driver, topic: str, batches: int, queues: int = 2) -> None:
         driver.send(topic, number % queues, [b"%06d" % number + bytes(500) for _ in range(20)])
 
 
-def test_readers_are_sent_to_the_first_offset_that_is_left_and_it_survives_a_restart(tmp_path: Path) -> None:
+def test_readers_are_sent_to_the_first_kept_offset_also_after_a_restart(tmp_path: Path) -> None:
     settings = config(tmp_path, segment_bytes=64 << 10, retention=RetentionPolicy(retention_bytes=200 << 10))
     with opened(settings) as driver:
         driver.create("t", queues=2)

@@ -1,1 +1,1 @@
-"""Group commit: the inbox, the log writer thread, the plan of one group, the three ends of the log."""
+"""Group commit: the inbox, the log writer thread, the plan of one commit, the three ends of the log."""

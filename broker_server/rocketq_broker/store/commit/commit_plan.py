@@ -1,6 +1,6 @@
-"""One group commit, planned before a byte is written.
+"""One commit (group commit), planned before a byte is written.
 
-The writer hands every operation that is waiting to a `GroupPlan`. The plan
+The writer hands every operation that is waiting to a `CommitPlan`. The plan
 decides each against the state that the ones before it leave behind, gives
 messages their offsets and frames their places in the log, and says what to
 answer. It touches no file: if the write then fails, nothing has happened.
@@ -10,7 +10,7 @@ make a log of small frames. Order within a queue is the order of arrival; across
 queues it is free, except around a change of state, which is a barrier.
 
 Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
-frames that are due get theirs behind everything else of the group.
+frames that are due get theirs behind everything else of the commit.
 
 What one append holds may need several frames. Each of them but the last is marked *unfinished*, so that
 recovery keeps all of them or none. A frame may hold batches of several appends; then all
@@ -37,7 +37,7 @@ from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
 from rocketq_broker.store.commit.small_batches import Addressed, may_have_keys, merge
 from rocketq_broker.store.log.commit_log import Extent, LogCursor
-from rocketq_broker.store.log.consume_queue import Tail
+from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
 from rocketq_broker.store.machines.topic_table import TopicEntry
@@ -146,8 +146,8 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class GroupPlan:
-    """What one group commit will write, and what it will answer once written."""
+class CommitPlan:
+    """What one commit will write, and what it will answer once it is confirmed."""
 
     broker: str
     state: State
@@ -164,11 +164,11 @@ class GroupPlan:
     answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
     #: Numbers of topics that were deleted; their queues go once this is written.
     deleted: list[int] = field(default_factory=list)
-    #: Operations that are answered when held frames have been copied, by this group or a later one.
+    #: Operations that are answered when held frames have been copied, by this commit or a later one.
     awaiting: list[ChangeState] = field(default_factory=list)
     ends: dict[QueueKey, int] = field(default_factory=dict)
-    #: Where the units of each queue end with this group, once they are written.
-    tails: dict[QueueKey, Tail] = field(default_factory=dict)
+    #: Each queue's open block behind this commit's units, once they are written.
+    open_blocks: dict[QueueKey, OpenBlock] = field(default_factory=dict)
     _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
     #: Whether an append that waits has several batches, which may come to lie in several frames.
     _may_span: bool = False
@@ -233,7 +233,7 @@ class GroupPlan:
         at_ms = self.stored_at_us // 1000
         for each in copies:
             if next(self.state.due(at_ms), None) != each.frame:
-                # What held it was deleted in this group.
+                # The frame was dropped by a change in this commit (its topic or sink was deleted).
                 continue
             if isinstance(each, LostFrame):
                 self._place_change(CopySkipped(each.frame.log_offset, each.why))
@@ -254,7 +254,7 @@ class GroupPlan:
 
     def _next_offset(self, key: QueueKey) -> int:
         planned = self.ends.get(key)
-        return self.queues.tail(key) if planned is None else planned
+        return self.queues.written_end(key) if planned is None else planned
 
     def _place_change(self, change: Change) -> None:
         # A state frame that this change may be placed behind is still without it.
@@ -323,7 +323,7 @@ class GroupPlan:
             if self.cursor.is_at_head:
                 picture = Picture.of(
                     self.state,
-                    self.queues.tail_ranges(self.state.topics, self.ends),
+                    self.queues.written_ranges(self.state.topics, self.ends),
                     self.stored_at_us,
                     self.epoch,
                 )

@@ -4,10 +4,10 @@
                             confirmed          durable     written
                        (durable and confirmed may stand in either order)
 
-The log writer plans each group from its *tail*: the state, the queue ends and the log position that
-the groups before it leave behind, whether anyone may see them yet or not. A written group waits until
+The log writer plans each commit from its *tail*: the state, the queue ends and the log position that
+the commits before it leave behind, whether anyone may see them yet or not. A written commit waits until
 a rule moves the *confirmed* end behind it; only then do readers see its messages and do senders get
-their answers (RocketMQ: the confirm offset). So the next group is planned and written while an earlier
+their answers (RocketMQ: the confirm offset). So the next commit is planned and written while an earlier
 one waits. The rules: under asynchronous flush what is written is confirmed, under synchronous flush
 what is durable is. Replication is a third rule: what the in-sync replicas hold.
 
@@ -61,10 +61,10 @@ def rule_of(flush: FlushMode) -> ConfirmRule:
 
 @dataclass(slots=True)
 class LogTail:
-    """What the next group is planned from; only the log writer's thread has it.
+    """What the next commit is planned from; only the log writer's thread has it.
 
     `epoch` is that of the frames to come and never falls; `stored_at_us` is the last store time.
-    The queues' ends at the tail are in `ConsumeQueue.tail`, the log's is `CommitLog.end`.
+    The queues' ends at the tail are in `ConsumeQueue.written_block`, the log's is `CommitLog.end`.
     """
 
     state: State

@@ -1,8 +1,7 @@
-"""Reading held frames back that are due, for the log writer to copy to their queues.
+"""Reads held frames that are due from the log, so that the log writer can copy them to their queues.
 
-The copies of one group are bounded, so that sends which wait are never behind more than
-that. A held frame was validated when it was stored: its checksum is verified, and nothing is
-validated a second time.
+The copies of one commit are bounded, so that waiting sends wait for no more than that. A held frame was
+validated when it was stored: here only its checksum is verified.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.machines.machine import HeldFrame
 from rocketq_broker.store.state.state import HELD_KINDS, State
 
-#: What one group copies at most; of large frames `StoreConfig.publish_bytes_max` allows fewer.
+#: The most frames that one commit copies; of large frames `StoreConfig.publish_bytes_max` allows fewer.
 FRAMES_MAX: Final = 1024
 
 

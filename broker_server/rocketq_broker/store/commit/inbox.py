@@ -1,8 +1,8 @@
-"""The inbox of the log writer: operations that wait, bounded in bytes, and who may not submit.
+"""The inbox of the log writer: operations that wait, bounded in bytes, and whose appends are refused.
 
-Any thread submits; the writer thread takes all that waits as one group. A caller with several
-operations wakes the writer once, after the last, because a writer that is woken for each would compete
-with its caller and make groups of one.
+Any thread submits operations; the writer thread takes all that wait for one commit. A caller with several
+operations wakes the writer once, after the last: a writer that is woken for each operation would compete
+with its caller for the processor and make one commit of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocketq.errors import BrokerUnavailable, RocketqError, SystemBusy
 from rocketq_broker.store.commit.commit_plan import AppendBatches, Operation
 from rocketq_broker.store.config import StoreConfig
 
-#: What a full inbox tells senders to wait; roughly the time to write a group or two.
+#: How long a full inbox tells senders to wait: roughly the time of one or two commits; milliseconds.
 RETRY_AFTER_MS: Final = 50
 _OPERATION_BYTES: Final = 256
 
@@ -91,8 +91,8 @@ class Inbox:
         self._token_sent = False
         return True
 
-    def take(self, group: list[Operation]) -> bool:
-        """Move a group's worth of operations into `group`; return False at the end of a closed inbox."""
+    def take(self, operations: list[Operation]) -> bool:
+        """Move one commit's worth into `operations`; return False at the end of a closed inbox."""
         size = 0
         operation: Operation | None = None
         is_open = True
@@ -101,7 +101,7 @@ class Inbox:
             if operation is None:
                 is_open = False
                 break
-            group.append(operation)
+            operations.append(operation)
             size += operation.size + _OPERATION_BYTES
         with self._lock:
             self.queued_bytes -= size

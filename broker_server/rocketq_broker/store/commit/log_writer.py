@@ -1,21 +1,22 @@
-"""The log writer: one thread that commits whatever is waiting, as one group.
+"""The log writer: one thread that writes all waiting operations to the log in one commit (group commit).
 
-Senders hand operations over and go on. The thread takes all operations that came
-while it was busy, plans them (`group`), and writes the log with one gathering write. Under
-synchronous flush it makes the group durable with one fdatasync, so many senders share the price of one.
+Callers submit operations and do not wait for the thread. The thread takes all operations that arrived
+while it was busy, plans them (`commit_plan`), and writes them to the log with one vectored write. Under
+synchronous flush one fdatasync makes the whole commit durable, so many senders share its cost.
 
-The order within a commit is the promise: log and ConsumeQueue units, then disk
-(synchronous flush), then `confirm`: the queues' ends and the state move for readers, and the senders get
-their answers. Whoever has an answer can read what it speaks of. Readers see nothing of a group
-before that, so if the disk is full while the group is written, the group is cut off again and
-only its senders get an error.
+The steps of a commit have a fixed order:
+  1. the log and the ConsumeQueue units are written;
+  2. under synchronous flush, the log is synced;
+  3. `confirm` moves the queues' ends and the state for readers, and answers the senders.
+So a sender that has its answer can read its messages. Readers see nothing of a commit before step 3:
+if the disk fills up in step 1, the commit is cut off the log again and only its senders get an error.
 
-A written group waits in line until the confirmed end (`ends`) has passed it. The thread does not
-wait with it: it plans the next group from its own tail. `confirm` may be called on any thread.
+A written commit waits until the confirmed end (`ends`) has passed it. The thread does not wait for that:
+it plans the next commit from its own tail. `confirm` may be called on any thread.
 
-While held frames are due (`machine`), each group also copies some of them to their queues
-(`held_copies`), and an idle writer goes on with nothing else: the copies share the log with the
-sends that come, and neither waits for more than one group.
+While held frames are due (`machine`), each commit also copies some of them to their queues
+(`held_copies`). A writer without other work commits copies only. Sends and copies share the log, and
+neither waits for more than one commit of the other.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ import numpy as np
 
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.model import FlushMode, SendStatus
-from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, GroupPlan, Operation, Receipt
+from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, CommitPlan, Operation, Receipt
 from rocketq_broker.store.commit.ends import ConfirmRule, LogTail
 from rocketq_broker.store.commit.held_copies import read_copies
 from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
 from rocketq_broker.store.commit.store_parts import StoreParts
-from rocketq_broker.store.commit.sync_delay import Gathering
+from rocketq_broker.store.commit.sync_delay import SyncDelay
 from rocketq_broker.store.disk.files import FULL_ERRORS
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.log.consume_queue import Tail, Units, units
+from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey
 from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.state.state import State
@@ -60,15 +61,15 @@ class WriterHooks:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A group that lies in the log below `end` and waits to be confirmed, since `at_ms` (monotonic)."""
+    """A commit that lies in the log below `end` and waits to be confirmed, since `at_ms` (monotonic)."""
 
-    plan: GroupPlan
+    plan: CommitPlan
     end: int
     at_ms: int
 
 
 class LogWriter:
-    """Takes operations from any thread and commits them in groups on its own."""
+    """Takes operations from any thread and commits them on its own thread."""
 
     def __init__(self, parts: StoreParts, tail: LogTail, rule: ConfirmRule, hooks: WriterHooks) -> None:
         """Plan from `tail`; `rule` moves the confirmed end."""
@@ -84,16 +85,17 @@ class LogWriter:
         #: Guards the receipts of plans, which a flush timeout may take, and the failure.
         self._lock = threading.Lock()
         self._failure: StoreError | None = None
-        #: Written groups in the order of the log, and the lock under which they are confirmed.
+        #: Written commits in the order of the log, and the lock under which they are confirmed.
         self._unconfirmed: deque[_Written] = deque()
         self._confirming = threading.Lock()
-        self._gathering = Gathering()
+        self._sync_delay = SyncDelay()
         #: Operations that wait until the held frames of a name have been copied.
         self._awaiting: dict[CopyName, list[ChangeState]] = {}
-        #: Why copying pauses until `resume_copying`, if it does.
-        self.copying_trouble: RocketqError | None = None
+        #: The error that paused copying, until `resume_copying`; None while copying goes on.
+        self.copying_paused_by: RocketqError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
-        self.groups = 0
+        #: How many commits were confirmed.
+        self.commits = 0
 
     # --- any thread -------------------------------------------------------------------
 
@@ -117,8 +119,8 @@ class LogWriter:
 
     def resume_copying(self) -> None:
         """Go on copying held frames, if a full disk or damage made it pause; called from time to time."""
-        if self.copying_trouble is not None:
-            self.copying_trouble = None
+        if self.copying_paused_by is not None:
+            self.copying_paused_by = None
             self.wake()
 
     @property
@@ -130,7 +132,7 @@ class LogWriter:
         return self._inbox.queued_bytes
 
     def confirm(self) -> None:
-        """Move the confirmed end as far as the rule says; show and answer the groups below it."""
+        """Move the confirmed end as far as the rule says; show and answer the commits below it."""
         with self._confirming:
             confirmed = self._rule(self._ends)
             while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
@@ -143,8 +145,8 @@ class LogWriter:
                     self._unconfirmed.appendleft(written)
                     self.fail(failure)
                     return
-                self.groups += 1
-                _make_all(self._answers(written.plan))
+                self.commits += 1
+                _call_all(self._answers(written.plan))
                 self._announce(written.plan, written.plan.state.topics.data_version != before)
                 self._hooks.on_commit(written.end)
 
@@ -168,7 +170,7 @@ class LogWriter:
         try:
             self._serve()
         except BaseException as error:
-            # A defect of ours or of a caller's `done`: nobody may wait for ever on a thread that is gone.
+            # A defect here or in a caller's `done`: no caller may wait for ever on a thread that has ended.
             self.fail(LogFailed("be served", repr(error)))
             raise
         finally:
@@ -177,50 +179,50 @@ class LogWriter:
     def _serve(self) -> None:
         running = True
         while running:
-            group: list[Operation] = []
-            running = self._take(group)
+            operations: list[Operation] = []
+            running = self._take(operations)
             if self._failure is not None:
-                self._refuse(group, BrokerUnavailable(self._config.broker, self._inbox.closed_why))
+                self._refuse(operations, BrokerUnavailable(self._config.broker, self._inbox.closed_why))
                 continue
-            if not (group or (running and self._has_to_copy)):
+            if not (operations or (running and self._has_to_copy)):
                 continue
-            self._commit(self._in_time(group))
+            self._commit(self._in_time(operations))
 
-    def _take(self, group: list[Operation]) -> bool:
-        """Wait for one operation and take all that came with it; return False at the end.
+    def _take(self, operations: list[Operation]) -> bool:
+        """Wait for an operation and take all that wait; return False when the inbox is closed and empty.
 
-        Nothing is waited for while a held frame is due.
+        While a held frame is due, the thread does not wait.
         """
         while not self._inbox:
             if self._has_to_copy:
                 return True
             self._inbox.wait()
-        self._gather()
-        return self._inbox.take(group)
+        self._wait_for_others()
+        return self._inbox.take(operations)
 
-    def _gather(self) -> None:
-        """Let others join a group that is worth waiting for."""
+    def _wait_for_others(self) -> None:
+        """Wait for more operations, for as long as `sync_delay` allows."""
         began = time.perf_counter()
         while not (self._has_to_copy or self._inbox.closed_why):
-            wait_s = self._gathering.wait_s(len(self._inbox), time.perf_counter() - began)
+            wait_s = self._sync_delay.wait_s(len(self._inbox), time.perf_counter() - began)
             if wait_s <= 0 or not self._inbox.wait(wait_s):
                 return
 
     @property
     def _has_to_copy(self) -> bool:
-        if self._failure is not None or self.copying_trouble is not None:
+        if self._failure is not None or self.copying_paused_by is not None:
             return False
         return self._tail.state.is_due(self._clock.now_us() // 1000)
 
-    def _in_time(self, group: list[Operation]) -> list[Operation]:
+    def _in_time(self, operations: list[Operation]) -> list[Operation]:
         """Refuse appends that waited too long: their senders have given up or soon will."""
         oldest = self._clock.monotonic_ms() - self._config.queue_wait_ms_max
-        late = [each for each in group if isinstance(each, AppendBatches) and each.submitted_ms < oldest]
+        late = [each for each in operations if isinstance(each, AppendBatches) and each.submitted_ms < oldest]
         if not late:
-            return group
+            return operations
         why = f"a send waited more than {self._config.queue_wait_ms_max} ms for the log"
         self._refuse(late, SystemBusy(why, RETRY_AFTER_MS))
-        return [each for each in group if each not in late]
+        return [each for each in operations if each not in late]
 
     def _refuse_rest(self) -> None:
         rest = self._inbox.empty()
@@ -230,18 +232,18 @@ class LogWriter:
         self._refuse_awaiting(error)
 
     def _refuse_awaiting(self, error: RocketqError) -> None:
-        """Tell everybody who waits for held frames to be copied that it is not now; it will be in time."""
+        """Refuse the operations that wait for copies; the frames are copied later all the same."""
         with self._confirming:
             awaiting, self._awaiting = self._awaiting, {}
         for operations in awaiting.values():
             self._refuse(operations, error)
 
-    def _refuse(self, group: Sequence[Operation], error: RocketqError) -> None:
-        for operation in group:
+    def _refuse(self, operations: Sequence[Operation], error: RocketqError) -> None:
+        for operation in operations:
             operation.done(error)
 
-    def _commit(self, group: list[Operation]) -> None:
-        plan = self._plan(group)
+    def _commit(self, operations: list[Operation]) -> None:
+        plan = self._plan(operations)
         before = self._log.end
         try:
             self._log.append(plan.extents)
@@ -254,12 +256,12 @@ class LogWriter:
             return
         has_bytes = bool(plan.extents)
         self._move_tail(plan)
-        if has_bytes and self._config.flush is FlushMode.SYNC and not self._sync(len(group)):
+        if has_bytes and self._config.flush is FlushMode.SYNC and not self._sync(len(operations)):
             return
         self.confirm()
 
-    def _move_tail(self, plan: GroupPlan) -> None:
-        """Let the next group be planned behind this one, which now waits to be confirmed."""
+    def _move_tail(self, plan: CommitPlan) -> None:
+        """Plan the next commit behind this one, which now waits to be confirmed."""
         plan.extents.clear()
         self._tail.state, self._tail.stored_at_us = plan.state, plan.stored_at_us
         with self._confirming:
@@ -267,7 +269,7 @@ class LogWriter:
         with self._ends.lock:
             self._ends.written = self._log.end
 
-    def _sync(self, operations: int) -> bool:
+    def _sync(self, served: int) -> bool:
         """Make the log durable up to its end; return False after a failure, when the writer has stopped."""
         end = self._log.end
         began = time.perf_counter()
@@ -278,13 +280,13 @@ class LogWriter:
             self._refuse_unconfirmed(BrokerUnavailable(self._config.broker, failure.message))
             return False
         sync_s = time.perf_counter() - began
-        self._gathering = Gathering.after(sync_s, operations, len(self._inbox))
+        self._sync_delay = SyncDelay.after(sync_s, served, len(self._inbox))
         with self._ends.lock:
             self._ends.durable = max(self._ends.durable, end)
         return True
 
-    def _answers(self, plan: GroupPlan) -> list[tuple[Callable[[Any], None], Any]]:
-        """Return what a confirmed group's callers are told, and those whose held frames are all copied."""
+    def _answers(self, plan: CommitPlan) -> list[tuple[Callable[[Any], None], Any]]:
+        """Return the answers of a confirmed commit, also to those whose held frames are now all copied."""
         copied = self._no_longer_awaiting(plan)
         return [
             *((operation.done, _answer(operation, plan.state)) for operation in copied),
@@ -292,7 +294,7 @@ class LogWriter:
             *plan.answers,
         ]
 
-    def _no_longer_awaiting(self, plan: GroupPlan) -> list[ChangeState]:
+    def _no_longer_awaiting(self, plan: CommitPlan) -> list[ChangeState]:
         """Take the operations whose held frames are in their queues, or were given up; the others wait on."""
         for operation in plan.awaiting:
             assert operation.awaits is not None
@@ -300,16 +302,16 @@ class LogWriter:
         finished = [name for name in self._awaiting if not plan.state.is_copying(name)]
         return [operation for name in finished for operation in self._awaiting.pop(name)]
 
-    def _unanswered(self, plan: GroupPlan) -> list[Receipt]:
+    def _unanswered(self, plan: CommitPlan) -> list[Receipt]:
         """Take the appends that no flush timeout has answered yet."""
         with self._lock:
             receipts, plan.receipts = plan.receipts, []
         return receipts
 
     def answer_slow_flush(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to senders whose group waits for more than `flush_timeout_ms`.
+        """Answer FLUSH_DISK_TIMEOUT to senders whose commit waits for more than `flush_timeout_ms`.
 
-        Called from time to time by another thread, since the writer's own is in the sync.
+        Called from time to time by another thread, because the writer's own may be in the sync.
         """
         oldest_ms = self._clock.monotonic_ms() - self._config.flush_timeout_ms
         late: list[Receipt] = []
@@ -321,7 +323,7 @@ class LogWriter:
         for receipt in late:
             receipt.answer(SendStatus.FLUSH_DISK_TIMEOUT)
 
-    def _fail_plan(self, plan: GroupPlan, failure: LogFailed) -> None:
+    def _fail_plan(self, plan: CommitPlan, failure: LogFailed) -> None:
         """Stop for good because of a plan that was not written."""
         self.fail(failure)
         error = BrokerUnavailable(self._config.broker, failure.message)
@@ -329,23 +331,23 @@ class LogWriter:
         self._refuse_unconfirmed(error)
 
     def _refuse_unconfirmed(self, error: RocketqError) -> None:
-        """Answer every written group that was never confirmed; whether it is stored is not known."""
+        """Answer every written commit that was never confirmed; whether it is stored is not known."""
         with self._confirming:
-            groups, self._unconfirmed = self._unconfirmed, deque()
-        for written in groups:
+            unconfirmed, self._unconfirmed = self._unconfirmed, deque()
+        for written in unconfirmed:
             self._refuse_plan(written.plan, error)
 
-    def _refuse_plan(self, plan: GroupPlan, error: RocketqError) -> None:
-        """Answer everything in the plan with `error`, but for what it had refused by itself."""
+    def _refuse_plan(self, plan: CommitPlan, error: RocketqError) -> None:
+        """Answer every operation of the plan with `error`, except those that the plan refused itself."""
         for receipt in self._unanswered(plan):
             receipt.operation.done(error)
         for done, value in plan.answers:
             done(value if isinstance(value, RocketqError) else error)
         self._refuse(plan.awaiting, error)
 
-    def _plan(self, group: list[Operation]) -> GroupPlan:
+    def _plan(self, operations: list[Operation]) -> CommitPlan:
         tail = self._tail
-        plan = GroupPlan(
+        plan = CommitPlan(
             broker=self._config.broker,
             state=tail.state,
             queues=self._queues,
@@ -356,29 +358,29 @@ class LogWriter:
             epoch=tail.epoch,
             merge_bytes=self._config.merge_bytes,
         )
-        for operation in group:
+        for operation in operations:
             plan.add(operation)
         plan.place_waiting()
-        if self.copying_trouble is None:
+        if self.copying_paused_by is None:
             self._plan_copies(plan)
         return plan
 
-    def _plan_copies(self, plan: GroupPlan) -> None:
+    def _plan_copies(self, plan: CommitPlan) -> None:
         at_ms = plan.stored_at_us // 1000
         try:
             copies = read_copies(self._log, plan.state, at_ms, self._config.publish_bytes_max)
         except CorruptFrame as damage:
-            # What is due is not given up: it stays the next to be copied, and people are told.
+            # The frame stays the next to be copied, and `MessageStore.troubles` reports the damage.
             self._pause_copying(damage)
         else:
             plan.place_copies(copies)
 
     def _pause_copying(self, why: RocketqError) -> None:
-        self.copying_trouble = why
+        self.copying_paused_by = why
         self._refuse_awaiting(why)
 
-    def _write_failed(self, plan: GroupPlan, before: int, error: OSError) -> None:
-        """Cut what was written of the group; a full disk is the senders' to know, all else is fatal."""
+    def _write_failed(self, plan: CommitPlan, before: int, error: OSError) -> None:
+        """Cut the commit off the log; a full disk refuses its senders, every other error stops the store."""
         try:
             self._log.truncate(before)
         except OSError as second:
@@ -392,34 +394,34 @@ class LogWriter:
             return
         self._fail_plan(plan, LogFailed("be written", str(error)))
 
-    def _write_units(self, plan: GroupPlan) -> None:
-        """Write a group's ConsumeQueue units, behind the ends that readers see; move the queues' tails."""
+    def _write_units(self, plan: CommitPlan) -> None:
+        """Write the commit's ConsumeQueue units behind the ends that readers see."""
         by_queue: dict[QueueKey, list[Units]] = {}
-        tails: dict[QueueKey, Tail] = {}
+        open_blocks: dict[QueueKey, OpenBlock] = {}
         for frame in plan.frames:
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
         # The set of files to sync, to which this adds, is the snapshot's as well.
         with self._ends.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
-                tails[key] = self._queues.make(key).write(made)
-            for key, tail in tails.items():
-                self._queues.make(key).written = tail
-        plan.tails = tails
+                open_blocks[key] = self._queues.make(key).write(made)
+            for key, open_block in open_blocks.items():
+                self._queues.make(key).written_block = open_block
+        plan.open_blocks = open_blocks
 
     def _show(self, written: _Written) -> None:
-        """Let readers see a group: its messages, and the state behind it."""
+        """Show a commit to readers: its messages, and the state after it."""
         ends, plan = self._ends, written.plan
         with ends.lock:
-            for key, tail in plan.tails.items():
-                self._queues.make(key).advance(tail)
+            for key, open_block in plan.open_blocks.items():
+                self._queues.make(key).advance(open_block)
             ends.state = plan.state
             ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
             ends.confirmed = written.end
             for number in plan.deleted:
                 self._queues.drop_topic(number)
 
-    def _announce(self, plan: GroupPlan, changed: bool) -> None:
+    def _announce(self, plan: CommitPlan, changed: bool) -> None:
         if plan.frames:
             self._hooks.on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
         if changed:
@@ -433,8 +435,8 @@ def _answer(operation: ChangeState, state: State) -> Any:
         return error
 
 
-def _make_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
-    """Make every call, even if one of them raises; then raise what the first one raised."""
+def _call_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
+    """Make every call, even if one of them raises; then raise the first error."""
     failure: BaseException | None = None
     for call, argument in calls:
         try:

@@ -1,14 +1,16 @@
-"""When a group is worth its sync: whom the log writer waits for under sync flush, and how long.
+"""How long the log writer waits for more operations before it commits, under synchronous flush.
 
-While a group is being put on disk, others come, and those that were in it send again only when
-it is done: a moment too late for the next sync. So senders fall into two halves that take turns, and
-each sync serves half of them. A short wait lets them come together.
+While one commit is synced, new operations arrive. The senders of that commit get their answers after the
+sync, and their next operations come just too late for the following sync. So the senders split into two
+halves that take turns, and each sync serves only half of them. A short wait brings both halves together.
 
-It ends as soon as all are there: as many as were in the last group and came meanwhile. It ends when for
-a `GAP` of a sync nobody has come, so a sender that is alone, or senders that come when they like, are
-hardly held up; and it never lasts longer than a sync did, nor than LONGEST_WAIT_S where the disk had
-stalled. With a disk whose sync is short nobody waits at all. PostgreSQL's `commit_delay` with
-`commit_siblings` is the same thought, with fixed numbers.
+The wait ends
+  * when as many operations wait as the last commit had plus those that arrived during its sync;
+  * when no operation arrived for the fraction `GAP` of a sync, so that a single sender, or senders that
+    send at random times, lose little;
+  * at the latest after the time of one sync, and never after more than LONGEST_WAIT_S.
+If a sync is short, the writer does not wait at all. PostgreSQL's `commit_delay` with `commit_siblings`
+is the same idea, with fixed numbers.
 """
 
 from __future__ import annotations
@@ -18,27 +20,27 @@ from typing import Final
 
 #: Syncs shorter than this need not be shared; seconds.
 SHORT_SYNC_S: Final = 0.000_5
-#: No stall of the disk makes the next group wait longer than this; seconds.
+#: The longest wait, also after a sync that the disk stalled; seconds.
 LONGEST_WAIT_S: Final = 0.010
-#: The part of a sync's time in which somebody has to come.
+#: The wait ends when no operation comes for this fraction of a sync's time.
 GAP: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
-    """What the last sync taught: its time in seconds, and how many operations may be on their way."""
+class SyncDelay:
+    """The last sync's time in seconds, and how many operations are expected for the next."""
 
     sync_s: float = 0.0
     expected: int = 0
 
     @staticmethod
-    def after(sync_s: float, answered: int, waiting: int) -> Gathering:
-        """Return what to do after a sync that served `answered` operations while `waiting` others came."""
-        return Gathering(sync_s, answered + waiting)
+    def after(sync_s: float, answered: int, waiting: int) -> SyncDelay:
+        """Return the delay after a sync that served `answered` operations while `waiting` others came."""
+        return SyncDelay(sync_s, answered + waiting)
 
-    def wait_s(self, waiting: int, gathered_s: float) -> float:
-        """Return how long to wait for one more when `waiting` are there after `gathered_s`; 0: not at all."""
+    def wait_s(self, waiting: int, waited_s: float) -> float:
+        """Return how long to wait for one more operation in seconds; `waiting` came within `waited_s`."""
         if self.sync_s < SHORT_SYNC_S or waiting >= self.expected:
             return 0.0
         allowed_s = min(self.sync_s, LONGEST_WAIT_S)
-        return max(0.0, min(allowed_s * GAP, allowed_s - gathered_s))
+        return max(0.0, min(allowed_s * GAP, allowed_s - waited_s))

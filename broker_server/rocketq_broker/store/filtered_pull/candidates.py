@@ -1,19 +1,17 @@
-"""What a scan looks at: the messages of each frame that can match, by the ConsumeQueue's units alone.
+"""The candidates of a filtered scan: the messages of each frame that can match, found by ConsumeQueue units.
 
-Units are read in runs. A frame may reach over several; its messages are one piece all
-the same, so it is read, opened and taken from once.
+Units are read in runs. The messages of one frame are one `Piece`, also where the frame reaches over several
+runs, so each frame is read and opened once.
 
-Pieces are handed out in *groups*, whose frames are then read together: of small
-frames, which lie side by side, many cost one read. A group is bounded in bytes and by
-what the answer has room for, so little is read in vain; what an answer keeps of one of
-its frames keeps them all in memory, so a scan holds at most what it reads. What goes
-wrong behind a piece is raised after it: a scan that ends before the damage never
-meets it.
+Neighbouring pieces are read together: many small frames, which lie side by side in the log, cost one read.
+One read is bounded in bytes and by what the answer has room for, so a scan reads little that it does not
+use. An answer keeps the bytes of a whole read in memory even if it uses only one of its frames, so a scan
+never holds more memory than it reads. An error that is met while looking ahead is raised only after all
+pieces before it were yielded, so a scan that stops earlier never sees it.
 
-No thread reads the next frames meanwhile. It was measured, with frames of a MiB on two
-idle processors: the scan then reads out of the other one's cache and both want the
-interpreter's lock, so a fifth more processor time made it 6 % quicker, and slower where
-the other processor has work.
+No thread reads the next frames ahead. Measured with frames of a MiB on two idle processors, reading ahead
+took a fifth more processor time for 6 % less waiting, and was slower when the other processor had work: the
+scan then reads from the other processor's cache, and both threads need the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import ConsumeQueue, Units
 from rocketq_broker.store.log.frame_lookup import Place, check_extent
 
-#: The frames of a group have no more than this, unless it is one frame.
-GROUP_BYTES_MAX: Final = 1 << 20
+#: Frames that are read together have no more bytes than this, unless it is one frame.
+READ_BYTES_MAX: Final = 1 << 20
 RUN_UNITS: Final = 1 << 15
 
 
@@ -82,7 +80,7 @@ def _joined(parts: Iterator[Piece]) -> Iterator[Piece]:
                 yield held
                 held = part
     except Exception:
-        # It lies behind this one.
+        # The error lies behind this piece.
         if held is not None:
             yield held
         raise
@@ -101,7 +99,7 @@ def _by_runs(
 
 
 def _pieces_of(units: Units, at: int, hashes: npt.NDArray[np.uint64] | None) -> Iterator[Piece]:
-    """Part those messages of a run that can match by their frames; the first unit is that of offset `at`."""
+    """Yield a piece for each frame with candidates in a run, whose first unit is that of offset `at`."""
     tags = units["tag_hash"]
     if hashes is None:
         rows = np.flatnonzero(units["size"])
@@ -111,7 +109,7 @@ def _pieces_of(units: Units, at: int, hashes: npt.NDArray[np.uint64] | None) -> 
         rows = np.isin(tags, hashes).nonzero()[0]
     sizes = units["size"][rows]
     if not sizes.all():
-        # What salvage found nothing of has size 0.
+        # A message that salvage found lost has size 0.
         rows, sizes = rows[sizes > 0], sizes[sizes > 0]
     places = units["log_offset"][rows]
     offsets = rows + at
@@ -123,31 +121,31 @@ def _pieces_of(units: Units, at: int, hashes: npt.NDArray[np.uint64] | None) -> 
         first = last
 
 
-def groups(found: Iterator[Piece], room: Callable[[], Room]) -> Iterator[list[Piece]]:
-    """Yield pieces in groups; `room` is asked before each what there is room for then."""
-    group: list[Piece] = []
+def read_together(found: Iterator[Piece], room: Callable[[], Room]) -> Iterator[list[Piece]]:
+    """Yield lists of pieces to read at once; `room` is asked before each list."""
+    together: list[Piece] = []
     size = messages = answer_bytes = 0
     left = room()
     try:
         for piece in found:
-            if group and (
-                size + piece.place.size > GROUP_BYTES_MAX
+            if together and (
+                size + piece.place.size > READ_BYTES_MAX
                 or size >= left.frame_bytes
                 or messages >= left.messages
                 or answer_bytes >= left.answer_bytes
             ):
-                yield group
-                group = []
+                yield together
+                together = []
                 size = messages = answer_bytes = 0
                 left = room()
-            group.append(piece)
+            together.append(piece)
             size += piece.place.size
             messages += piece.offsets.size
             answer_bytes += piece.likely_bytes
     except Exception:
-        # It lies behind these.
-        if group:
-            yield group
+        # The error lies behind these pieces.
+        if together:
+            yield together
         raise
-    if group:
-        yield group
+    if together:
+        yield together

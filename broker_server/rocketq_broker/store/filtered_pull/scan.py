@@ -1,19 +1,16 @@
-"""Pulling through a filter: what does not match stays here.
+"""The scan of a filtered pull: the broker answers only the messages that match.
 
-A filter may know the hashes of its tags. Then the ConsumeQueue's units alone tell
-which messages can match, and frames without any are passed over unread; the
-filter's exact test runs on the candidates only, so a hash collision is never
-delivered. A filter without hashes tests whole batches.
+A filter may know the hashes of its tags. Then the ConsumeQueue's units alone tell which messages can
+match, and frames without such a candidate are not read. The filter's exact test runs on the candidates, so
+a hash collision is never delivered. A filter without hashes tests whole batches.
 
-Of a frame with a candidate every byte is read and its checksum holds before any of
-it is used: what is delivered gets a checksum of its own here, so nobody after us
-could see the damage. Its batch is not validated a second time, as it was when it
-was stored.
+The scan reads a frame with a candidate whole and verifies its checksum before it uses any byte: the answer
+gets a checksum of its own, which would hide earlier damage from the client. The batch is not validated
+again, because the broker validated it when it was stored.
 
-The candidates of many frames are gathered and then tested, and become one *filtered*
-frame that tells of each where it came from (`rocketq.protocol.frame_slices`). One request
-scans a bounded amount and says where it stopped, so a rare match costs many small
-answers, never one endless one.
+The candidates of many frames are gathered, tested together, and become one *filtered* frame that says for
+each message where it came from (`rocketq.protocol.frame_slices`). One request scans a bounded amount and
+says where it stopped: a rare match costs many small answers, never an endless one.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, encode, verify
 from rocketq.protocol.frame_slices import SOURCE, filtered_body
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, MESSAGE_SCHEMA_ID, nulls
-from rocketq_broker.store.filtered_pull.candidates import Piece, Room, groups, pieces
+from rocketq_broker.store.filtered_pull.candidates import Piece, Room, pieces, read_together
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import ConsumeQueue
 from rocketq_broker.store.log.frame_lookup import read_frames, refuse
@@ -101,9 +98,9 @@ def select(
 
 def _run(scan: _Scan, log: CommitLog, found: Iterator[Piece], stop: int) -> int:
     """Have a scan take pieces until it is done; return the offset that it reached, at most `stop`."""
-    for group in groups(found, scan.room):
-        frames = read_frames(log, [piece.place for piece in group])
-        for piece in group:
+    for together in read_together(found, scan.room):
+        frames = read_frames(log, [piece.place for piece in together])
+        for piece in together:
             header = scan.take(piece, next(frames))
             if scan.is_done:
                 return min(header.next_queue_offset, stop)

@@ -285,7 +285,7 @@ class KeyIndex:
                 try:
                     piece = self._rechecked(query, reader, place)
                 except CorruptFrame as damage:
-                    hole = self._met_damage(place.log_offset, str(damage.facts["why"]))
+                    hole = self._hole_of_damage(place.log_offset, str(damage.facts["why"]))
                     holes[hole.begin] = hole
                     continue
                 if piece is None and reader.is_older_than(query.begin_us):
@@ -302,7 +302,7 @@ class KeyIndex:
                     return Search(tuple(found), _ascending(holes), last)
         return Search(tuple(found), _ascending(holes))
 
-    def _met_damage(self, log_offset: int, why: str) -> Hole:
+    def _hole_of_damage(self, log_offset: int, why: str) -> Hole:
         """Return the hole that begins at a frame which a search could not read; report it once."""
         with self._lock:
             known = self._met.get(log_offset)
@@ -436,7 +436,7 @@ def walk(log: CommitLog, begin: int, end: int) -> Iterator[Step]:
         try:
             for header, frame in log.keyed_frames(at, end):
                 if header.kind == FrameKind.LOST:
-                    yield _step_over(log, header.log_offset, header.log_offset + header.size, sound_us, _LOST)
+                    yield _skip_step(log, header.log_offset, header.log_offset + header.size, sound_us, _LOST)
                 elif frame is None:
                     yield Step(Stretch(at, header.log_offset + header.size, 0, 0))
                 else:
@@ -447,14 +447,14 @@ def walk(log: CommitLog, begin: int, end: int) -> Iterator[Step]:
         except CorruptFrame as damage:
             behind = next_sound_frame(log, at, end)
             following = end if behind is None else behind.log_offset
-            yield _step_over(log, at, following, sound_us, str(damage.facts["why"]))
+            yield _skip_step(log, at, following, sound_us, str(damage.facts["why"]))
             at = following
 
 
 _LOST: Final = "salvage found it damaged"
 
 
-def _step_over(log: CommitLog, begin: int, end: int, sound_us: int, why: str) -> Step:
+def _skip_step(log: CommitLog, begin: int, end: int, sound_us: int, why: str) -> Step:
     behind = sound_frames_behind(log, max(begin, end - 8))
     latest_us = next((each.stored_at_us for each in behind if each.kind != FrameKind.LOST), LATEST_US)
     return Step(Stretch(begin, end, 0, 0), hole=Hole(begin, end, sound_us, latest_us), why=why)

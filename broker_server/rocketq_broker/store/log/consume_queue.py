@@ -12,8 +12,8 @@ position. A queue whose older messages were removed begins inside its first
 file; what lies before is a hole.
 
 A file is checked in blocks of `BLOCK_UNITS` units. When the writer completes a block,
-it puts the block's CRC-32C into the file `<name>.crc`. The checksum of the units behind
-the last complete block is the *tail* checksum: it is in memory and in the snapshot.
+it puts the block's CRC-32C into the file `<name>.crc`. The units behind the
+last complete block are the *open block*: its checksum is in memory and in the snapshot.
 `read` returns no unit whose block does not match its checksum, so a reader
 never follows, nor passes over, a damaged unit; it gets CorruptQueue, and
 `queue_repair` builds the block again from the log.
@@ -56,7 +56,7 @@ def units(log_offset: int, size: int, tag_hashes: npt.NDArray[np.uint64]) -> Uni
     return made
 
 
-class Tail(NamedTuple):
+class OpenBlock(NamedTuple):
     """The units [first, end) of the block that is not complete yet, and their CRC-32C."""
 
     first: int
@@ -84,9 +84,9 @@ class ConsumeQueue:
         self._made = False
         self._dirty = dirty
         #: What the log writer has written, which readers may not see yet; it gives out `written.end` next.
-        self.written = Tail(0, 0, 0)
+        self.written_block = OpenBlock(0, 0, 0)
         #: What readers check the last units against; replaced by `advance`.
-        self.tail = self.written
+        self.open_block = self.written_block
         self.min = 0
         self.end = 0
 
@@ -102,7 +102,7 @@ class ConsumeQueue:
 
     # --- writing ----------------------------------------------------------------------
 
-    def write(self, made: Units) -> Tail:
+    def write(self, made: Units) -> OpenBlock:
         """Write units behind `written`, and return what that becomes with them.
 
         If the caller does not set it, because the log could not be written, the next write takes their
@@ -111,43 +111,44 @@ class ConsumeQueue:
         if not self._made:
             self._files.make_directory(self._directory)
             self._made = True
-        tail = self.written
+        block = self.written_block
         done = 0
         while done < made.size:
-            index, within = divmod(tail.end, self._file_units)
+            index, within = divmod(block.end, self._file_units)
             some = made[done : done + self._file_units - within].tobytes()
             path = self._path(index)
             self._put(path, some, within * UNIT_BYTES)
-            crcs, first = [], tail.first
-            for part in self._by_blocks(tail.end, some):
-                end = tail.end + len(part) // UNIT_BYTES
-                tail = Tail(tail.first, end, google_crc32c.extend(tail.crc, part))
-                if tail.end == self._block(tail.first)[1]:
-                    crcs.append(tail.crc)
-                    tail = Tail(tail.end, tail.end, 0)
+            crcs, first = [], block.first
+            for part in self._by_blocks(block.end, some):
+                end = block.end + len(part) // UNIT_BYTES
+                block = OpenBlock(block.first, end, google_crc32c.extend(block.crc, part))
+                if block.end == self._block(block.first)[1]:
+                    crcs.append(block.crc)
+                    block = OpenBlock(block.end, block.end, 0)
             self._put_crcs(first, crcs)
             done += len(some) // UNIT_BYTES
-        return tail
+        return block
 
-    def advance(self, tail: Tail) -> None:
-        """Let readers see the units up to `tail.end`; `tail` is what a `write` returned."""
+    def advance(self, block: OpenBlock) -> None:
+        """Let readers see the units up to `block.end`; `block` is what a `write` returned."""
         # In this order: who sees the new end must find the checksum that reaches as far.
-        self.tail = tail
-        self.end = tail.end
+        self.open_block = block
+        self.end = block.end
 
-    def restore(self, first: int, made: Units, was: Tail) -> None:
-        """Replace the units of the block at `first` by those that the log gave; `was` is the tail of then.
+    def restore(self, first: int, made: Units, before: OpenBlock) -> None:
+        """Replace the units of the block at `first` by those that the log gave; `before` is the
+        open block that `damaged` returned.
 
-        The caller keeps the writer away. If the tail has grown meanwhile, its checksum is left as it is.
+        The caller keeps the writer away. If the open block has grown meanwhile, its checksum stays as it is.
         """
         data = made.tobytes()
         index, within = divmod(first, self._file_units)
         self._put(self._path(index), data, within * UNIT_BYTES)
         crc = google_crc32c.value(data)
-        if first != was.first:
+        if first != before.first:
             self._put_crcs(first, [crc])
-        elif self.tail == was == self.written:
-            self.tail = self.written = was._replace(crc=crc)
+        elif self.open_block == before == self.written_block:
+            self.open_block = self.written_block = before._replace(crc=crc)
 
     def _put(self, path: str, data: bytes, at: int) -> None:
         self._handles.get(path, create=True).write([data], at)
@@ -176,11 +177,11 @@ class ConsumeQueue:
         Returns fewer, but at least one, if a later block is damaged. Raises CorruptQueue if the block of
         the first one is, and FileNotFoundError if retention removed it meanwhile.
         """
-        tail = self.tail
+        block = self.open_block
         stop = first + min(count, self._file_units - first % self._file_units)
-        begin, end = self._block(first)[0], min(self._block(stop - 1)[1], tail.end)
+        begin, end = self._block(first)[0], min(self._block(stop - 1)[1], block.end)
         try:
-            data, crcs = self._raw(begin, end), self._crcs(begin, end, tail)
+            data, crcs = self._raw(begin, end), self._crcs(begin, end, block)
         except FileNotFoundError:
             if first < self.min:
                 raise
@@ -201,10 +202,10 @@ class ConsumeQueue:
         index, within = divmod(first, self._file_units)
         return self._handles.get(self._path(index)).read((end - first) * UNIT_BYTES, within * UNIT_BYTES)
 
-    def _crcs(self, begin: int, end: int, tail: Tail) -> list[int]:
+    def _crcs(self, begin: int, end: int, block: OpenBlock) -> list[int]:
         """Return the checksums of the blocks in [begin, end), which lie in one file."""
         found: list[int] = []
-        complete = min(end, tail.first)
+        complete = min(end, block.first)
         if begin < complete:
             index, within = divmod(begin, self._file_units)
             blocks = -(-(complete - begin) // BLOCK_UNITS)
@@ -213,28 +214,28 @@ class ConsumeQueue:
             found = np.frombuffer(data[: len(data) & ~3], dtype=_CRC).tolist()
             if len(found) < blocks:
                 return found
-        return [*found, tail.crc] if tail.first < end else found
+        return [*found, block.crc] if block.first < end else found
 
-    def damaged(self, offset: int) -> tuple[int, Units, Tail]:
-        """Return the first offset of a block, its units as they are in the file, and the tail.
+    def damaged(self, offset: int) -> tuple[int, Units, OpenBlock]:
+        """Return the first offset of a block, its units as they are in the file, and the open block.
 
         Units that the file does not have are zeros.
         """
-        tail = self.tail
+        block = self.open_block
         first, end = self._block(offset)
-        end = min(end, tail.end)
+        end = min(end, block.end)
         found = np.zeros(end - first, dtype=UNIT)
         try:
             data = self._raw(first, end)
         except FileNotFoundError:
             data = b""
         found[: len(data) // UNIT_BYTES] = np.frombuffer(data[: len(data) // UNIT_BYTES * UNIT_BYTES], UNIT)
-        return first, found, tail
+        return first, found, block
 
-    def matches(self, first: int, made: Units, tail: Tail) -> bool:
+    def matches(self, first: int, made: Units, block: OpenBlock) -> bool:
         """Whether units have the checksum of the block at `first`."""
         try:
-            return self._crcs(first, first + made.size, tail) == [google_crc32c.value(made.tobytes())]
+            return self._crcs(first, first + made.size, block) == [google_crc32c.value(made.tobytes())]
         except FileNotFoundError:
             return False
 
@@ -293,16 +294,16 @@ class ConsumeQueue:
         """Return the number of the file that a name in the directory is of."""
         return int(name.removesuffix(CRC_SUFFIX)) // (self._file_units * UNIT_BYTES)
 
-    def reset(self, low: int, end: int, tail_crc: int | None = None) -> None:
+    def reset(self, low: int, end: int, open_block_crc: int | None = None) -> None:
         """Make the readable range [low, end), and cut the files to it.
 
-        Without the checksum of the tail the queue has no files: what precedes `end` is a hole.
+        Without the checksum of the open block the queue has no files: what precedes `end` is a hole.
         """
         self.min, self.end = low, end
         first = self._block(end)[0]
-        if tail_crc is None:
-            tail_crc = google_crc32c.value(bytes((end - first) * UNIT_BYTES))
-        self.tail = self.written = Tail(first, end, tail_crc)
+        if open_block_crc is None:
+            open_block_crc = google_crc32c.value(bytes((end - first) * UNIT_BYTES))
+        self.open_block = self.written_block = OpenBlock(first, end, open_block_crc)
         last, within = divmod(end, self._file_units)
         for name in self._files.list(self._directory):
             index = self._file_of(name)

@@ -29,8 +29,8 @@ DIRECTORY: Final = "consumequeue"
 #: A queue's place in the store: its topic's number and its id.
 QueueKey = tuple[int, int]
 
-#: The checksum of the units behind each queue's last complete block, by topic number and queue id.
-TailChecksums = dict[int, dict[int, int]]
+#: The checksum of each queue's open block, by topic number and queue id.
+OpenBlockChecksums = dict[int, dict[int, int]]
 
 _EMPTY: Final = QueueRange(0, 0)
 
@@ -69,35 +69,37 @@ class Queues:
         queue = self._queues.get(key)
         return _EMPTY if queue is None else QueueRange(queue.min, queue.end)
 
-    def tail(self, key: QueueKey) -> int:
+    def written_end(self, key: QueueKey) -> int:
         """Return the next offset that the log writer gives out in a queue."""
         queue = self._queues.get(key)
-        return 0 if queue is None else queue.written.end
+        return 0 if queue is None else queue.written_block.end
 
     def ranges(self, topics: TopicTable) -> QueueRanges:
         """Return what readers may see of every topic's queues."""
         return _rows(topics, self.range)
 
-    def tail_ranges(
+    def written_ranges(
         self, topics: TopicTable, planned: Mapping[QueueKey, int]
     ) -> dict[int, tuple[QueueRange, ...]]:
         """Return every topic's queue ranges as the log writer has them, with the ends it plans."""
-        return _rows(topics, lambda key: QueueRange(self.range(key).min, planned.get(key, self.tail(key))))
+        return _rows(
+            topics, lambda key: QueueRange(self.range(key).min, planned.get(key, self.written_end(key)))
+        )
 
-    def tails(self) -> TailChecksums:
-        """Return the tail checksum of every queue that has one."""
-        found: TailChecksums = {}
+    def open_block_checksums(self) -> OpenBlockChecksums:
+        """Return the checksum of every queue's open block that has units."""
+        found: OpenBlockChecksums = {}
         for (number, queue_id), queue in self._queues.items():
-            if queue.tail.end > queue.tail.first:
-                found.setdefault(number, {})[queue_id] = queue.tail.crc
+            if queue.open_block.end > queue.open_block.first:
+                found.setdefault(number, {})[queue_id] = queue.open_block.crc
         return found
 
-    def reset(self, ranges: Mapping[int, Sequence[QueueRange]], tails: TailChecksums) -> None:
+    def reset(self, ranges: Mapping[int, Sequence[QueueRange]], checksums: OpenBlockChecksums) -> None:
         """Make the table hold exactly these ranges, and cut or remove the files to fit."""
         self._queues.clear()
         for key, each in keyed(ranges):
             if each.end:
-                self.make(key).reset(each.min, each.end, tails.get(key[0], {}).get(key[1], 0))
+                self.make(key).reset(each.min, each.end, checksums.get(key[0], {}).get(key[1], 0))
         for number in self._files.list(DIRECTORY):
             for queue in self._files.list(f"{DIRECTORY}/{number}"):
                 if (int(number), int(queue)) not in self._queues:

@@ -1,7 +1,7 @@
-"""Looking at damage: which messages it takes, which frame behind it is sound, and what that one testifies.
+"""Finds sound frames behind damage, and what they say about the part of the log before them.
 
-A frame is only believed if its header, its checksum and its own log offset hold,
-so bytes of a message that look like a frame never pass for one.
+A frame is sound only if its header, its checksum and its own log offset are right, so message bytes that look
+like a frame never pass for one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sound_frames_behind(log: CommitLog, at: int) -> Iterator[FrameHeader]:
                 place = candidate + header.size
 
 
-def witness_against(log: CommitLog, at: int) -> FrameHeader | None:
+def evidence_against_tear(log: CommitLog, at: int) -> FrameHeader | None:
     """Return a sound frame behind `at` that says all up to beyond `at` was on disk, if there is one."""
     return next((header for header in sound_frames_behind(log, at) if header.durable_end > at), None)
 

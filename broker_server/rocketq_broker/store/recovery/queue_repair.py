@@ -31,7 +31,7 @@ from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.log.commit_log import CommitLog
-from rocketq_broker.store.log.consume_queue import ConsumeQueue, Tail, Units, units
+from rocketq_broker.store.log.consume_queue import ConsumeQueue, OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.topic_table import TopicDeleted
 from rocketq_broker.store.state.state import State, decode_change
@@ -83,18 +83,18 @@ class QueueRepair:
             topic = next((each.config.name for each in entries if each.number == number), None)
             if queue is None or topic is None or not queue.min <= damage.offset < queue.end:
                 raise FileNotFoundError(f"{damage.directory} was deleted, or retention removed its beginning")
-            first, found, tail = queue.damaged(damage.offset)
-            block = _Block(self._log, queue, topic, first, found, tail)
+            first, found, open_block = queue.damaged(damage.offset)
+            block = _Block(self._log, queue, topic, first, found, open_block)
             block.rebuild()
             made = block.made
-            if np.array_equal(made, found) and queue.matches(first, made, tail):
+            if np.array_equal(made, found) and queue.matches(first, made, open_block):
                 # Another reader's rebuild came first, or the units are right and do not lead to the message.
                 return
             with self._writing:
                 if self._queues.get((number, queue_id)) is not queue:
                     raise FileNotFoundError(f"{damage.directory} was deleted")
                 try:
-                    queue.restore(first, made, tail)
+                    queue.restore(first, made, open_block)
                 except OSError as error:
                     why = f"its block was rebuilt but could not be written: {error}"
                     raise queue.corrupt(damage.offset, why) from error
@@ -109,13 +109,13 @@ class _Block:
     """A block of units being built again: `made` begins as what the file holds from `first` on."""
 
     def __init__(
-        self, log: CommitLog, queue: ConsumeQueue, topic: str, first: int, found: Units, tail: Tail
+        self, log: CommitLog, queue: ConsumeQueue, topic: str, first: int, found: Units, open_block: OpenBlock
     ) -> None:
         self._log = log
         self._queue = queue
         self._topic = topic
         self._first = first
-        self._tail = tail
+        self._open_block = open_block
         self.made = found.copy()
         # What retention let go of, nobody reads; it stays as it is, for the checksum.
         self._gone = max(0, queue.min - first)
@@ -196,4 +196,4 @@ class _Block:
         return None
 
     def _fits(self) -> bool:
-        return self._queue.matches(self._first, self.made, self._tail)
+        return self._queue.matches(self._first, self.made, self._open_block)

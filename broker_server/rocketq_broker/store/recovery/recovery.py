@@ -13,7 +13,7 @@
    acknowledged as flushed, and the log is cut there.
 5. An append may take several frames, all but the last marked unfinished. If the sound
    frames end with one that is marked so, the crash came in the middle of that append: all its
-   frames are cut off. It was never acknowledged, because an answer follows the whole group.
+   frames are cut off. It was never acknowledged, because an answer follows the whole commit.
 6. After an unclean stop, what no snapshot vouches for is written again, and the
    log is synced before anything of it is served.
 """
@@ -30,7 +30,7 @@ from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
-from rocketq_broker.store.log.sound_frames import witness_against
+from rocketq_broker.store.log.sound_frames import evidence_against_tear
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.recovery.replay import Replay
 from rocketq_broker.store.state import snapshot as snapshots
@@ -73,7 +73,7 @@ class Recovery:
         self.log.check_no_hole()
         snapshot = self._sound_snapshot()
         if snapshot is None:
-            snapshots.distrust_queues(self.files)
+            snapshots.mark_queues_untrusted(self.files)
         begin = self._start_from(snapshot)
         end = self._replay(begin)
         torn = self.log.end - end
@@ -123,8 +123,8 @@ class Recovery:
         self._vouched = snapshot.position
         if (
             snapshot.position < self.log.begin
-            or snapshot.tails is None
-            or not snapshots.vouches_for_queues(self.files)
+            or snapshot.open_blocks is None
+            or not snapshots.are_queues_trusted(self.files)
             or not self.queues.hold_files_for(snapshot.picture.ranges)
         ):
             self.notes.append(
@@ -135,7 +135,7 @@ class Recovery:
 
     def _start_from(self, snapshot: Snapshot | None) -> int:
         if snapshot is not None:
-            self.replay.start_from(snapshot.picture, snapshot.tails)
+            self.replay.start_from(snapshot.picture, snapshot.open_blocks)
             return snapshot.position
         self.replay.start_from(None)
         return self.log.begin
@@ -176,7 +176,7 @@ class Recovery:
         if at < self._vouched:
             evidence = f"the snapshot vouches for everything below {self._vouched}"
             raise CorruptLog(self.log.path(start), at, why, evidence)
-        witness = witness_against(self.log, at)
+        witness = evidence_against_tear(self.log, at)
         if witness is not None:
             raise CorruptLog(
                 self.log.path(start),

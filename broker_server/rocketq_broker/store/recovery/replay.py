@@ -1,9 +1,9 @@
-"""Replay: folding frames of the log into the state, and writing the ConsumeQueue units of their messages.
+"""Replay: folds frames of the log into the state and writes the ConsumeQueue units of their messages.
 
-It is given frames in the order of the log. Recovery is a replay that ends at the end of the log; a replica
-is one that goes on with each frame that its master sends. What it reads is what the log writer wrote: a
-frame that does not fit the state before it was not torn, so it is damage (CorruptLog), unless salvage has
-left a *lost* frame before it, which may have taken anything with it.
+The caller passes frames in the order of the log. Recovery is a replay that ends at the end of the log; a
+replica will be a replay that goes on with each frame its master sends. The log writer wrote these frames, so
+a frame that does not fit the state before it is damage (CorruptLog), unless salvage has left a *lost* frame
+before it: any change may have been in there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.log.consume_queue import Units, units
-from rocketq_broker.store.log.consume_queues import QueueKey, Queues, TailChecksums, keyed
+from rocketq_broker.store.log.consume_queues import OpenBlockChecksums, QueueKey, Queues, keyed
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame
 from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
 
@@ -51,8 +51,8 @@ class Replay:
     #: A log that is replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
 
-    def start_from(self, picture: Picture | None, tails: TailChecksums | None = None) -> None:
-        """Begin with a picture and its queues' tail checksums, or at the begin of the log.
+    def start_from(self, picture: Picture | None, open_blocks: OpenBlockChecksums | None = None) -> None:
+        """Begin with a picture and the checksums of its queues' open blocks, or at the begin of the log.
 
         The first frame of a log has a picture of its own.
         """
@@ -63,7 +63,7 @@ class Replay:
         self.state = picture.state()
         self.stored_at_us = picture.stored_at_us
         self.epoch = picture.epoch
-        self.queues.reset(picture.ranges, tails or {})
+        self.queues.reset(picture.ranges, open_blocks or {})
 
     def fold(self, frame: Frame) -> None:
         """Fold the next frame; raise CorruptLog if it does not fit."""
@@ -71,7 +71,7 @@ class Replay:
         self.frames += 1
         self.stored_at_us = max(self.stored_at_us, header.stored_at_us)
         if header.epoch < self.epoch and header.kind != FrameKind.LOST:
-            raise self._nonsense(
+            raise self._corrupt(
                 header.log_offset, f"its epoch {header.epoch} is below {self.epoch}, that of an earlier frame"
             )
         self.epoch = max(self.epoch, header.epoch)
@@ -87,18 +87,18 @@ class Replay:
             elif header.kind == FrameKind.LOST:
                 self._lost_at = header.log_offset
         except msgspec.DecodeError as error:
-            raise self._nonsense(header.log_offset, f"its body cannot be read: {error}") from error
+            raise self._corrupt(header.log_offset, f"its body cannot be read: {error}") from error
 
     def write_units(self) -> None:
         """Write the units that are still in memory."""
         for key, runs in self._pending.items():
             queue = self.queues.make(key)
-            queue.written = queue.write(np.concatenate(runs))
-            queue.advance(queue.written)
+            queue.written_block = queue.write(np.concatenate(runs))
+            queue.advance(queue.written_block)
         self._pending.clear()
         self._pending_units = 0
 
-    def _nonsense(self, log_offset: int, why: str) -> CorruptLog:
+    def _corrupt(self, log_offset: int, why: str) -> CorruptLog:
         """Return the error for a sound frame that does not fit: no torn write can have made it."""
         return CorruptLog(
             self.path_of(log_offset), log_offset, why, "its checksum holds, so it was written like this"
@@ -110,7 +110,7 @@ class Replay:
         if entry is None or not self.state.holds(kind, number):
             if self._lost_at is not None:
                 return
-            raise self._nonsense(header.log_offset, f"its topic or its stage {number} does not exist there")
+            raise self._corrupt(header.log_offset, f"its topic or its stage {number} does not exist there")
         held = HeldFrame(header.log_offset, header.size, header.count, header.queue, entry.number)
         self.state = self.state.held(kind, number, held, header.stored_at_us // 1000)
 
@@ -125,7 +125,7 @@ class Replay:
             if self._lost_at is None:
                 break
         if self._lost_at is None:
-            raise self._nonsense(header.log_offset, "it is no copy of the frame that was to be copied next")
+            raise self._corrupt(header.log_offset, "it is no copy of the frame that was to be copied next")
 
     def _fold_change(self, change: Change, log_offset: int) -> None:
         is_known, lost = self.state.knows(change), self.state.lost(change)
@@ -135,7 +135,7 @@ class Replay:
                 if is_known and lost is not None
                 else f"what {change} speaks of does not exist there"
             )
-            raise self._nonsense(log_offset, why)
+            raise self._corrupt(log_offset, why)
         if lost is not None:
             self.lost_copies[lost[0]] = lost[1]
         if not is_known:
@@ -165,7 +165,7 @@ class Replay:
         if entry is None:
             if self._lost_at is not None:
                 return
-            raise self._nonsense(header.log_offset, f"its topic {frame.topic!r} does not exist there")
+            raise self._corrupt(header.log_offset, f"its topic {frame.topic!r} does not exist there")
         key = (entry.number, header.queue)
         if self._lost_at is not None:
             self._fill_lost(key, header.queue_offset)
@@ -173,7 +173,7 @@ class Replay:
             self._fold_copy(key, header)
         queue = self.queues.make(key)
         if header.queue_offset != queue.end:
-            raise self._nonsense(
+            raise self._corrupt(
                 header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
             )
         hashes = hash_column(open_batch(frame, header.log_offset).column("tag"))

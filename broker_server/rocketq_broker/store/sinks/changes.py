@@ -1,6 +1,6 @@
-"""What can happen to exactly-once sinks: changes, each one a frame of the log, folded by `sinks`.
+"""The changes of exactly-once sinks: each is the body of one frame of the log, folded by `sinks.table`.
 
-As every change of the state they carry what was decided, never what was asked.
+A change carries what was decided, not what was requested.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a call about a sink becomes: a change, nothing, or a refusal.
+"""Decides what a request about a sink becomes: a change, nothing, or an error.
 
-Pure functions of the sinks as they are when the change is given its place in the
-log (as `decisions`). What must never happen is decided here: that two runs decide,
-that a number decides twice, and that a stage is dropped which may still be decided.
+The functions are pure. The log writer calls them with the sinks as they are when the change gets its place in
+the log (as `state.topic_decisions`). They prevent what must never happen: that two runs decide a batch, that
+one batch number is decided twice, or that a stage is dropped which may still be decided.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocketq.protocol.sink_documents import (
     OnDecided,
     PublishBatchRequest,
     StageName,
-    Verdict,
+    StageVerdict,
 )
 from rocketq_broker.store.sinks.changes import (
     BatchDecided,
@@ -178,7 +178,7 @@ def check_batch(
     if entry.coordinator != broker:
         raise NotCoordinator(sink, broker, entry.coordinator)
     _check_names(("run", request.run))
-    undecided = verdict(table, sink, batch, request).verdict is Verdict.UNDECIDED
+    undecided = verdict(table, sink, batch, request).verdict is StageVerdict.UNDECIDED
     return RunSuperseded(sink, request.run) if undecided and request.abandon else None
 
 
@@ -190,16 +190,16 @@ def verdict(table: SinkTable, sink: str, batch: int, request: CheckBatchRequest)
     """
     entry = table.sinks.get(sink)
     if entry is None:
-        return CheckBatchAnswer(Verdict.DROP if request.abandon else Verdict.UNDECIDED)
+        return CheckBatchAnswer(StageVerdict.DROP if request.abandon else StageVerdict.UNDECIDED)
     decision = entry.decision(batch)
     if decision is not None and decision.run == request.run:
         part = decision.part_of(request.broker)
         if part is not None:
-            return CheckBatchAnswer(Verdict.PUBLISH, part.frames, part.messages)
+            return CheckBatchAnswer(StageVerdict.PUBLISH, part.frames, part.messages)
     is_past = entry.decided is not None and batch <= entry.decided
     if is_past or request.run in entry.superseded:
-        return CheckBatchAnswer(Verdict.DROP)
-    return CheckBatchAnswer(Verdict.UNDECIDED)
+        return CheckBatchAnswer(StageVerdict.DROP)
+    return CheckBatchAnswer(StageVerdict.UNDECIDED)
 
 
 def settle(table: SinkTable, sink: str, batch: int, broker: str) -> BatchSettled | None:
@@ -280,8 +280,10 @@ def publish(table: SinkTable, sink: str, request: PublishBatchRequest, broker: s
 def confirm(sink: str, request: PublishBatchRequest, coordinator: str, answer: CheckBatchAnswer) -> None:
     """Raise BatchNotDecided unless the coordinator's answer is to publish exactly what is requested."""
     why = ""
-    if answer.verdict is not Verdict.PUBLISH:
-        why = "has not decided it" if answer.verdict is Verdict.UNDECIDED else "has dropped what is staged"
+    if answer.verdict is not StageVerdict.PUBLISH:
+        why = (
+            "has not decided it" if answer.verdict is StageVerdict.UNDECIDED else "has dropped what is staged"
+        )
     elif set(answer.frames) != set(request.frames) or answer.messages != request.messages:
         why = "has decided other frames"
     if why:

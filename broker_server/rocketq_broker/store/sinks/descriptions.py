@@ -1,4 +1,4 @@
-"""Sinks as callers see them: descriptions made of the table."""
+"""Descriptions of sinks for callers, made from the sink table."""
 
 from __future__ import annotations
 

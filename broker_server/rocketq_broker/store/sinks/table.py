@@ -1,18 +1,18 @@
-"""What the broker remembers of exactly-once sinks: pure folds over the log, as the rest of the state.
+"""The table of exactly-once sinks, stages and publications: a state machine that is folded from the log.
 
-Every broker may be a participant, and one of them is each sink's coordinator:
+Every broker may be a participant; one broker is the coordinator of a sink:
 
-    participant   StageOpened ─> staged frames ─> BatchPublished ─> published frames, one for each
+    participant   StageOpened ─> staged frames ─> BatchPublished ─> copies in the queues, one for each frame
                                      └──────────> StageDropped
-    coordinator   RunStarted ─> BatchDecided ─> BatchSettled, one for each participant
+    coordinator   RunStarted ─> BatchDecided ─> BatchSettled, one for each participant that has published
 
-A stage is the staged frames of one (sink, batch, run). `BatchPublished` moves those that
-count to the end of `publishing`, from whose head the log writer copies them; the rest of the
-stage is dropped. Each copy carries a flag, and folding it moves the head on by one: after a
-crash, copying goes on exactly where it stopped, so a decided frame comes to its queue once.
+A stage holds the staged frames of one (sink, batch, run). `BatchPublished` moves the decided frames to the
+end of `publishing` and drops the other frames of the stage. The log writer copies the frames from the head of
+`publishing` to their queues. Each copy carries a flag, and folding it moves the head on by one. So copying
+goes on after a crash where it stopped, and each decided frame comes to its queue once.
 
-Frames of a topic that is deleted go with it, from `publishing` too; frames that salvage found
-lost are passed over by `PublicationSkipped`.
+When a topic is deleted, its frames go, also from `publishing`. `CopySkipped` passes over a frame that
+salvage found lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The snapshot: a picture of the state and how far into the log it reaches.
 
-    magic "RQS" 01 | crc: u32 | log position: u64 | length: u32 | length of tails: u32
-    | JSON of a state.Picture | JSON of the queues' tail checksums
+    magic "RQS" 01 | crc: u32 | log position: u64 | length: u32 | length of checksums: u32
+    | JSON of a state.Picture | JSON of the checksums of the queues' open blocks
 
 It bounds recovery: everything below `position` is in the ConsumeQueues and in
 the picture, and was on disk when the snapshot was made. It is written aside,
@@ -20,7 +20,7 @@ import msgspec
 
 from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.errors import CorruptSnapshot
-from rocketq_broker.store.log.consume_queues import TailChecksums
+from rocketq_broker.store.log.consume_queues import OpenBlockChecksums
 from rocketq_broker.store.state.state import Picture, decode_picture, encode
 
 DIRECTORY: Final = "state"
@@ -30,7 +30,7 @@ _REBUILDING: Final = f"{DIRECTORY}/rebuilding"
 _MAGIC: Final = b"RQS\x01"
 _HEAD: Final = struct.Struct("<QII")
 _PREFIX: Final = 8
-_TAILS: Final = msgspec.json.Decoder(TailChecksums)
+_OPEN_BLOCKS: Final = msgspec.json.Decoder(OpenBlockChecksums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Snapshot:
     position: int
     picture: Picture
     #: None if an earlier version wrote it, which had no checksums for ConsumeQueues.
-    tails: TailChecksums | None
+    open_blocks: OpenBlockChecksums | None
 
 
 def write(files: Files, snapshot: Snapshot) -> None:
     """Replace the snapshot, durably and all at once."""
     body = encode(snapshot.picture)
-    tails = b"" if snapshot.tails is None else msgspec.json.encode(snapshot.tails)
-    guarded = _HEAD.pack(snapshot.position, len(body), len(tails)) + body + tails
+    open_blocks = b"" if snapshot.open_blocks is None else msgspec.json.encode(snapshot.open_blocks)
+    guarded = _HEAD.pack(snapshot.position, len(body), len(open_blocks)) + body + open_blocks
     files.make_directory(DIRECTORY)
     file = files.open(_ASIDE, create=True)
     file.truncate(0)
@@ -60,7 +60,7 @@ def write(files: Files, snapshot: Snapshot) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def distrust_queues(files: Files) -> None:
+def mark_queues_untrusted(files: Files) -> None:
     """Note, durably, that the ConsumeQueues are no longer what the snapshot says.
 
     Whoever rebuilds them must say so first: if the power goes before they are on disk, they
@@ -71,7 +71,7 @@ def distrust_queues(files: Files) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def vouches_for_queues(files: Files) -> bool:
+def are_queues_trusted(files: Files) -> bool:
     """Whether the ConsumeQueues are as the snapshot says; the next one to be written says so again."""
     return not files.exists(_REBUILDING)
 
@@ -90,7 +90,7 @@ def read(files: Files) -> Snapshot | None:
     position, length, tails_length = _HEAD.unpack_from(guarded)
     rest = guarded[_HEAD.size :]
     try:
-        tails = _TAILS.decode(rest[length : length + tails_length]) if tails_length else None
-        return Snapshot(position, decode_picture(rest[:length]), tails)
+        open_blocks = _OPEN_BLOCKS.decode(rest[length : length + tails_length]) if tails_length else None
+        return Snapshot(position, decode_picture(rest[:length]), open_blocks)
     except msgspec.DecodeError as error:
         raise CorruptSnapshot(f"its picture cannot be read: {error}") from error

@@ -1,7 +1,7 @@
-"""What a request to change the state becomes: a change, nothing, or a refusal.
+"""Decides what a request about topics or group offsets becomes: a change, nothing, or an error.
 
-Pure functions of the state at the moment the change is given its place in the
-log, so that two requests that race are decided in the log's order.
+The functions are pure. The log writer calls them with the state at the moment when the change gets its place
+in the log, so the log's order decides between two requests at the same time.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class ClockWatch:
         """Return the time (µs) by which messages may be deleted for their age; None: by no time now."""
         with self._lock:
             now = self._reading()
-            self._become(clock_record.observe(self._record, now))
+            self._set_record(clock_record.observe(self._record, now))
             return None if self._record.doubt else now.wall_us
 
     def is_doubted(self) -> bool:
@@ -85,14 +85,14 @@ class ClockWatch:
                     f"this broker's shows {_text(now.wall_us)}, the call says it is {_text(at_us)}",
                     "Correct the clock that is wrong, and try again.",
                 )
-            self._become(clock_record.agree(now))
+            self._set_record(clock_record.agree(now))
 
     def close(self) -> None:
         """Note when time was last seen to pass."""
         with self._lock:
             now = self._reading()
             record = clock_record.observe(self._record, now)
-            self._become(record if record.doubt else clock_record.agree(now))
+            self._set_record(record if record.doubt else clock_record.agree(now))
 
     def _reading(self) -> Reading:
         clock = self._clock
@@ -102,7 +102,7 @@ class ClockWatch:
             if after_ms - before_ms < _ONE_MOMENT_MS:
                 return Reading(clock.boot_id(), wall_us, after_ms)
 
-    def _become(self, record: ClockRecord) -> None:
+    def _set_record(self, record: ClockRecord) -> None:
         before, self._record = self._record, record
         self._is_saved = self._is_saved and record == before
         self._save()

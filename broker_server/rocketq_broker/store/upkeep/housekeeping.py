@@ -30,7 +30,7 @@ from rocketq_broker.store.state import snapshot as snapshots
 from rocketq_broker.store.state.state import Picture
 from rocketq_broker.store.upkeep import retention
 from rocketq_broker.store.upkeep.clock_watch import ClockWatch
-from rocketq_broker.store.upkeep.retention import SegmentFacts, Verdict
+from rocketq_broker.store.upkeep.retention import RetentionDecision, SegmentFacts
 
 
 @contextmanager
@@ -179,7 +179,7 @@ class Housekeeping:
                     return
                 ranges = self._queues.ranges(ends.state.topics)
                 picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
-                tails = self._queues.tails()
+                checksums = self._queues.open_block_checksums()
                 dirty = sorted(self._queues.dirty)
                 self._queues.dirty.clear()
             try:
@@ -191,7 +191,7 @@ class Housekeeping:
                 raise
             # On a full disk the one before stays, and recovery would replay more.
             with _full_disk_is_no_fault():
-                snapshots.write(self._files, snapshots.Snapshot(position, picture, tails))
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, checksums))
                 self._due.snapshot_position = position
 
     def _sync_queue_files(self, paths: list[str]) -> None:
@@ -226,22 +226,22 @@ class Housekeeping:
 
     # --- retention --------------------------------------------------------------------
 
-    def retain(self) -> Verdict:
+    def retain(self) -> RetentionDecision:
         """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
         now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._ends.state.floor
-        verdict = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
-        refusal = StoreFull(self._config.broker, disk.used_percent) if verdict.refuse_writes else None
+        decision = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
+        refusal = StoreFull(self._config.broker, disk.used_percent) if decision.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
         # There may be space again for what a full disk kept from being published.
         self._writer.resume_copying()
-        if verdict.remove:
-            self._remove_segments(verdict.remove)
+        if decision.remove:
+            self._remove_segments(decision.remove)
         for entry in self._ends.state.topics.values():
             if entry.config.retention_ms is not None or entry.config.retention_bytes is not None:
                 self._retain_topic(entry, now_us)
-        return verdict
+        return decision
 
     def _segments(self) -> list[SegmentFacts]:
         starts = self._log.starts

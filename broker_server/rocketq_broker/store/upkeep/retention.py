@@ -38,7 +38,7 @@ class SegmentFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetentionDecision:
     """What a round does: remove the first `remove` segments, and whether writes are refused."""
 
     remove: int
@@ -52,7 +52,7 @@ def decide(
     now_us: int | None,
     disk: DiskUsage,
     floor: int | None = None,
-) -> Verdict:
+) -> RetentionDecision:
     """Return how many of the oldest segments go; the last one is the writer's and stays.
 
     So does everything from log offset `floor` on: it is still needed. Without `now_us`, a time that is
@@ -64,7 +64,7 @@ def decide(
     if used < policy.clean_percent or used >= policy.force_percent:
         removable = removable[: policy.segments_per_round]
     if used >= policy.force_percent:
-        return Verdict(len(removable), refuse, f"the disk is {used} % full")
+        return RetentionDecision(len(removable), refuse, f"the disk is {used} % full")
     total = sum(each.size for each in segments)
     remove, why = 0, ""
     for each in removable:
@@ -74,4 +74,4 @@ def decide(
             break
         remove, why = remove + 1, "age" if old else "size"
         total -= each.size
-    return Verdict(remove, refuse, why)
+    return RetentionDecision(remove, refuse, why)
