@@ -215,7 +215,7 @@ class _Service:
         )
         send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
         self._pull = PullProcessor(
-            config, store, broker.held, self._outgoing, broker.measurements, pool, decoding
+            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding
         )
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,

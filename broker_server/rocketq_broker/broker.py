@@ -49,6 +49,8 @@ from rocketq_broker.store.store import MessageStore
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4
+#: For pulls that wait for the disk. They have threads of their own, so that sends never wait for them.
+_READ_THREADS: Final = 4
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -134,6 +136,7 @@ class Broker:
         self.completions = completions
         self.held = held
         self.executor = executor
+        self.readers = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="rocketq-read")
         self.phase = Phase.STARTING
         self.measurements = Measurements()
         #: Why the broker could not go on; the process then ends with an exit code above 0.
@@ -242,6 +245,7 @@ class Broker:
         await loop.run_in_executor(self.executor, self.settler.stop)
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
+        self.readers.shutdown()
         if self.phase not in (Phase.FAILED, Phase.DISPLACED):
             self.phase = Phase.STOPPED
         log.info("stopped", broker=self.config.name, calls_left=self._calls)

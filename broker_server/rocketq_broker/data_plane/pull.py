@@ -3,6 +3,9 @@
 A call that finds nothing is held until its queue gets a message (`rocketq.http_server.longpoll`), and
 then looks again. The stored frames go to the socket as the store read them;
 the Arrow and JSON forms are made on a thread (`forms`).
+
+The loop reads small answers itself, but only from the page cache. Whatever would wait for the disk is read
+on a thread (`_look`), so a consumer of old messages keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -55,7 +58,6 @@ from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, parse
 from rocketq_broker.filters.expressions import Filter, parse_filter
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import arrival_keys as arrivals
-from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.store import MessageStore, PullResult
 
 T = TypeVar("T")
@@ -101,14 +103,17 @@ class PullProcessor:
         outgoing: Outgoing,
         measurements: Measurements,
         executor: Executor,
+        readers: Executor,
         decoding: DecodingRoom,
     ) -> None:
+        """`readers` are threads that may wait for the disk; those of `executor` compute."""
         self._config = config
         self._store = store
         self._held = held
         self._outgoing = outgoing
         self._measurements = measurements
         self._executor = executor
+        self._readers = readers
         self._decoding = decoding
         self._loop = asyncio.get_running_loop()
         self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % config.broker_id)
@@ -151,13 +156,31 @@ class PullProcessor:
     async def _look(
         self, topic: str, queue: int, offset: int, *, max_bytes: int, max_messages: int | None = None
     ) -> PullResult:
-        """Pull on the loop's thread; ConsumeQueue units that have to be rebuilt are, on another one."""
+        """Pull from the page cache here; what would wait for the disk, or is much, on a thread that may.
+
+        That there is nothing is only ever seen on the loop's thread, so that a call that is then held
+        cannot miss the message that comes.
+        """
         pull = partial(self._store.pull, topic, queue, offset, max_bytes=max_bytes, max_messages=max_messages)
+        cached = partial(
+            self._store.pull_cached, topic, queue, offset, max_bytes=max_bytes, max_messages=max_messages
+        )
         while True:
-            try:
-                return pull(may_rebuild=False)
-            except CorruptQueue:
-                await self._loop.run_in_executor(self._executor, pull)
+            result = cached()
+            if result is not None:
+                return result
+            result = await self._read(pull)
+            if result.status is not PullStatus.NO_NEW_MSG:
+                return result
+
+    async def _read(self, pull: Callable[[], PullResult]) -> PullResult:
+        """Pull on a thread, unless what was answered while the call waited for one has taken the room."""
+
+        def read() -> PullResult:
+            self._outgoing.check()
+            return pull()
+
+        return await self._loop.run_in_executor(self._readers, read)
 
     async def _pull_chosen(self, call: PullCall, request: DataRequest) -> PullResult | None:
         """Pull through a filter: scans run on a thread, and messages that do not match keep the call held."""
@@ -168,8 +191,7 @@ class PullProcessor:
                 self._store.pull, call.topic, call.queue, offset,
                 max_bytes=call.max_bytes, max_messages=call.max_messages, chosen=call.chosen, end=call.end,
             )  # fmt: skip
-            self._outgoing.check()
-            result = await self._loop.run_in_executor(self._executor, look)
+            result = await self._read(look)
             offset = result.next_offset
             if result.chunks or offset < result.max_offset or not call.wait_ms or offset == call.end:
                 return result

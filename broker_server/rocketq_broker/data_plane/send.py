@@ -8,9 +8,8 @@
 Whatever is refused is refused before the append, so nothing of a bad body is
 stored; a topic is created on a producer's behalf only after its batch has passed.
 
-An uncompressed MiB is opened and checked in some 0.2 ms, on the loop: handing it
-to a thread costs as much. What a compressed body costs is not bounded by its size, so
-it is opened on a thread of a small pool, and so is a stream of very many batches.
+A small uncompressed body is opened and checked on the loop: handing it to a thread costs as much. A larger
+one, a compressed one and a stream of very many batches are opened on a thread of a small pool.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, 
 
 _PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
 _ARROW: Final = ARROW_STREAM.encode()
-#: JSON bodies above this size are read outside of the loop.
-_JSON_INLINE_BYTES: Final = 64 * 1024
+#: Bodies above this size are opened and checked outside of the loop.
+_INLINE_BYTES: Final = 64 * 1024
 #: Streams of more batches are opened outside of the loop.
 _INLINE_BATCHES: Final = 64
 _RETRY_AFTER_MS: Final = 100
@@ -225,12 +224,12 @@ class SendProcessor:
         if stream.compressed:
             inflating = await self._decoding.claim(stream.inflated_bytes)
             held.callback(inflating.release)
-        if stream.compressed or len(stream.messages) > _INLINE_BATCHES:
+        if stream.compressed or len(data) > _INLINE_BYTES or len(stream.messages) > _INLINE_BATCHES:
             return await self._loop.run_in_executor(self._executor, _admitted, stream, queues, limit)
         return _admitted(stream, queues, limit)
 
     async def _prepare_document(self, topic: TopicConfig, body: bytes, named: Sequence[int]) -> Prepared:
-        if len(body) > _JSON_INLINE_BYTES:
+        if len(body) > _INLINE_BYTES:
             entries = await self._loop.run_in_executor(self._executor, read_document, body)
         else:
             entries = read_document(body)
@@ -247,7 +246,7 @@ class SendProcessor:
             )
         limit = topic.message_bytes_max or self._config.message_bytes_max
         messages = [message for message, _ in entries]
-        if len(body) > _JSON_INLINE_BYTES or used > _INLINE_BATCHES:
+        if len(body) > _INLINE_BYTES or used > _INLINE_BATCHES:
             return await self._loop.run_in_executor(self._executor, _by_queue, messages, queues, limit)
         return _by_queue(messages, queues, limit)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rocketq.errors import (
     CorruptFrame,
@@ -31,6 +31,8 @@ from rocketq.protocol.broker_documents import (
 from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.disk.cached_reads import cached_only
+from rocketq_broker.store.disk.files import NotCached
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
 from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
@@ -44,6 +46,9 @@ from rocketq_broker.store.results import FoundMessages, uncovered_range
 from rocketq_broker.store.state.state import State
 
 T = TypeVar("T")
+
+#: What one `pull_cached` reads at most. To copy more takes longer than to hand the read to a thread.
+CACHED_PULL_BYTES_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,6 @@ class StoreReads:
         max_messages: int | None = None,
         chosen: MessageFilter | None = None,
         end: int | None = None,
-        may_rebuild: bool = True,
     ) -> PullResult:
         """Return the frames that hold messages from `offset` on, at least one frame if there is any.
 
@@ -164,11 +168,24 @@ class StoreReads:
         before `end`: NO_MATCHED_MSG if there was none, with the offset to go on at. Raises TopicNotFound,
         QueueNotFound, NoPermission, or OffsetOutOfRange outside [min, max] (RocketMQ: PullMessageProcessor).
 
-        ConsumeQueue units that are damaged are rebuilt from the log first, which can take long. A caller that
-        cannot wait passes may_rebuild=False and gets CorruptQueue instead.
+        ConsumeQueue units that are damaged are rebuilt from the log first, which can take long.
         """
         look = partial(self._pull, topic, queue, offset, max_bytes, max_messages, chosen, end)
-        return self._steady(topic, queue, partial(self._repair.read, look) if may_rebuild else look)
+        return self._steady(topic, queue, partial(self._repair.read, look))
+
+    def pull_cached(
+        self, topic: str, queue: int, offset: int, *, max_bytes: int, max_messages: int | None = None
+    ) -> PullResult | None:
+        """Return what `pull` does if that takes no waiting for the disk, else None.
+
+        None as well if more than CACHED_PULL_BYTES_MAX would be read, or something is damaged or gone:
+        `pull` then answers, or says what is wrong.
+        """
+        try:
+            with cached_only(CACHED_PULL_BYTES_MAX):
+                return self._pull(topic, queue, offset, max_bytes, max_messages, None, None)
+        except (NotCached, CorruptFrame, CorruptQueue, SegmentGone, FileNotFoundError):
+            return None
 
     def _steady(self, topic: str, queue: int, read: Callable[[], T]) -> T:
         """Read from the files; if they went meanwhile with a topic or by retention, look again."""

@@ -257,15 +257,15 @@ def test_a_rebuilt_block_is_counted_and_logged_with_its_place() -> None:
     assert line["damaged_units"] == 1
 
 
-def test_a_call_that_cannot_wait_gets_an_error_and_no_shorter_answer() -> None:
+def test_a_pull_from_the_cache_leaves_damaged_units_to_one_that_may_rebuild() -> None:
     disk = Disk.of(filled(True))
     with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
         damage(disk, disk.paths("consumequeue/0/0")[0], zero_unit, 0)
-        with pytest.raises(CorruptQueue) as raised:
-            driver.store.pull("t", 0, 0, max_bytes=1, may_rebuild=False)
-        assert raised.value.facts["offset"] == 0
-        assert driver.store.pull("t", 0, 0, max_bytes=1).status is PullStatus.FOUND
-        assert driver.store.pull("t", 0, 0, max_bytes=1, may_rebuild=False).status is PullStatus.FOUND
+        assert driver.store.pull_cached("t", 0, 0, max_bytes=1) is None
+        assert driver.store.statistics().rebuilt_blocks == 0
+        rebuilt = driver.store.pull("t", 0, 0, max_bytes=1)
+        assert rebuilt.status is PullStatus.FOUND
+        assert driver.store.pull_cached("t", 0, 0, max_bytes=1) == rebuilt
 
 
 def test_a_unit_whose_frame_is_damaged_too_is_an_error() -> None:

@@ -39,10 +39,18 @@ class DiskUsage:
 
 #: What the operating system says when there is no space; it then wrote nothing, or a part.
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: Linux: have preadv2(2) fail rather than wait for the disk. Other systems have no such read.
+_CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+#: What it then says: not all is in the page cache; or this file system cannot tell.
+_NOT_CACHED: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 #: The file that a store keeps locked while it is open.
 LOCK_FILE: Final = "lock"
 #: Linux takes at most this many parts in one gathering write (IOV_MAX).
 PARTS_MAX = 1024
+
+
+class NotCached(Exception):
+    """What was asked for is not in the page cache, or the system cannot tell."""
 
 
 class File(Protocol):
@@ -50,6 +58,10 @@ class File(Protocol):
 
     def read(self, size: int, at: int) -> bytes:
         """Return up to `size` bytes from `at`; fewer only at the end of the file."""
+        ...
+
+    def read_cached(self, size: int, at: int) -> bytes:
+        """Return the same without waiting for the disk; raise NotCached where that cannot be had."""
         ...
 
     def write(self, parts: Sequence[bytes | pa.Buffer], at: int) -> None:
@@ -122,6 +134,24 @@ class OSFile:
                 got += len(data)
             return b"".join(pieces)
         return data
+
+    def read_cached(self, size: int, at: int) -> bytes:
+        if _CACHED_ONLY is None:
+            raise NotCached
+        data = bytearray(size)
+        got = 0
+        with memoryview(data) as whole:
+            while got < size:
+                try:
+                    more = os.preadv(self._descriptor, [whole[got:]], at + got, _CACHED_ONLY)
+                except OSError as error:
+                    if error.errno in _NOT_CACHED:
+                        raise NotCached from None
+                    raise
+                if not more:
+                    break
+                got += more
+        return bytes(data[:got])
 
     def write(self, parts: Sequence[bytes | pa.Buffer], at: int) -> None:
         for first in range(0, len(parts), PARTS_MAX):

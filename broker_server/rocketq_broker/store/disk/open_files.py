@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from rocketq_broker.store.disk.files import File, Files
+from rocketq_broker.store.disk.cached_reads import cached_reads
+from rocketq_broker.store.disk.files import File, Files, NotCached
 
 
 class Handles:
@@ -34,6 +35,27 @@ class Handles:
             if len(self._open) > self._open_max:
                 self._open.popitem(last=False)
             return file
+
+    def read(self, path: str, size: int, at: int) -> bytes:
+        """Return up to `size` bytes of a file from `at`; fewer only at its end.
+
+        Raises FileNotFoundError, or NotCached within `cached_only`: there the file has to be open already,
+        and what is read in the page cache.
+        """
+        reads = cached_reads()
+        if reads is None:
+            return self.get(path).read(size, at)
+        # Another thread may hold the lock while it opens a file.
+        if not self._lock.acquire(blocking=False):
+            raise NotCached
+        try:
+            file = self._open.get(path)
+            if file is None:
+                raise NotCached
+            self._open.move_to_end(path)
+        finally:
+            self._lock.release()
+        return reads.read(file, size, at)
 
     def forget(self, path: str) -> None:
         """Give up the handle of a file that is about to be removed."""

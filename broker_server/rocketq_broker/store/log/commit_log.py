@@ -137,7 +137,7 @@ class CommitLog:
         try:
             if at < start:
                 raise FileNotFoundError
-            return self._handles.get(self.path(start)).read(size, at - start)
+            return self._handles.read(self.path(start), size, at - start)
         except FileNotFoundError:
             raise SegmentGone(at, self.begin) from None
 

@@ -200,7 +200,7 @@ class ConsumeQueue:
 
     def _raw(self, first: int, end: int) -> bytes:
         index, within = divmod(first, self._file_units)
-        return self._handles.get(self._path(index)).read((end - first) * UNIT_BYTES, within * UNIT_BYTES)
+        return self._handles.read(self._path(index), (end - first) * UNIT_BYTES, within * UNIT_BYTES)
 
     def _crcs(self, begin: int, end: int, block: OpenBlock) -> list[int]:
         """Return the checksums of the blocks in [begin, end), which lie in one file."""
@@ -209,8 +209,8 @@ class ConsumeQueue:
         if begin < complete:
             index, within = divmod(begin, self._file_units)
             blocks = -(-(complete - begin) // BLOCK_UNITS)
-            file = self._handles.get(self._path(index) + CRC_SUFFIX)
-            data = file.read(blocks * _CRC.itemsize, within // BLOCK_UNITS * _CRC.itemsize)
+            path, at = self._path(index) + CRC_SUFFIX, within // BLOCK_UNITS * _CRC.itemsize
+            data = self._handles.read(path, blocks * _CRC.itemsize, at)
             found = np.frombuffer(data[: len(data) & ~3], dtype=_CRC).tolist()
             if len(found) < blocks:
                 return found
