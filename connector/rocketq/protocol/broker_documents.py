@@ -302,10 +302,14 @@ class MessageDocument:
 
 @dataclass(frozen=True, slots=True)
 class KeySearchAnswer:
-    """The messages of one broker that have a key, newest first; `lag_bytes` of its log were not indexed."""
+    """The messages of one broker that have a key, newest first.
+
+    `lag_bytes` of its log were not indexed; `uncovered` cannot be read and may hold messages with this key.
+    """
 
     messages: tuple[MessageDocument, ...] = field(hash=False)
     lag_bytes: Int64
+    uncovered: tuple[UncoveredRange, ...] = field(default=(), hash=False)
 
 
 @dataclass(frozen=True, slots=True)
