@@ -4,12 +4,13 @@
     mq.query.by_key("orders", "o-1").messages                       newest first
     for message in mq.query.by_time("orders", begin, end): ...      oldest first
 
-A message lies on one broker, so every broker of the topic's route is asked, and one that does not answer is
-an error: an answer that leaves out what it holds would look complete. A broker that has left the route, since
-its lease ended, is not asked.
+A message lies on one broker, so a search asks every broker of the topic. If one of them does not answer, the
+search raises an error, because a result without its messages would look complete. A broker that left the
+route (its lease ended) is known from the topic's record (`TopicRoute.holders`) and is an error too;
+`allow_missing=True` searches without such brokers.
 
-To look up is to read without a group and without an effect on any reader's progress (RocketMQ: queryMsgById,
-queryMsgByKey, and the dashboard's search by time).
+A search has no group and changes no reader's progress (RocketMQ: queryMsgById, queryMsgByKey, and the
+dashboard's search by time).
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from rocketq.errors import InvalidConfiguration
+from rocketq.errors import BrokerUnreachable, InvalidConfiguration
 from rocketq.model import StoredMessage
 from rocketq.net.broker_api import BrokerApi, replica_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
+from rocketq.protocol.broker_documents import UncoveredRange
+from rocketq.protocol.nameserver_documents import TopicRoute
 
 #: As RocketMQ (maxMsgsNumBatch).
 DEFAULT_LIMIT: Final = 64
@@ -43,14 +46,23 @@ Time = datetime | int
 
 @dataclass(frozen=True, slots=True)
 class FoundByKey:
-    """The messages with a key, newest first.
+    """The messages with a key, newest first, and what may be missing; each dictionary is by broker.
 
-    `lag_bytes` is how much of each broker's log its index had not seen yet: while one is above 0, messages
-    that were stored just now may be missing.
+    `lag_bytes` is how much of each broker's log its index had not read yet: while one is above 0, messages
+    that were stored just now may be missing. `uncovered` are the parts of a broker's log that cannot be read
+    and may hold messages with this key; a broker whose log is sound is absent. `missing` are the brokers of
+    the topic that were not searched because they left the route.
     """
 
     messages: tuple[StoredMessage, ...] = field(hash=False)
     lag_bytes: dict[str, int] = field(hash=False)
+    uncovered: dict[str, tuple[UncoveredRange, ...]] = field(hash=False)
+    missing: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether no message stored before the search can be missing, other than by `limit`."""
+        return not (any(self.lag_bytes.values()) or self.uncovered or self.missing)
 
 
 class Query:
@@ -82,11 +94,12 @@ class Query:
         begin: Time | None = None,
         end: Time | None = None,
         limit: int = DEFAULT_LIMIT,
+        allow_missing: bool = False,
     ) -> FoundByKey:
         """Return the newest `limit` messages with this key, or with it among their property KEYS.
 
-        `begin` and `end` bound when they were stored, both included. Raises RouteNotFound, NoPermission,
-        BrokerUnreachable.
+        `begin` and `end` bound when they were stored, both included. Raises RouteNotFound, NoPermission, and
+        BrokerUnreachable also for a broker of the topic that left the route, unless `allow_missing`.
         """
         if not 1 <= limit <= LIMIT_MAX:
             raise InvalidConfiguration("limit", limit, f"must be from 1 to {LIMIT_MAX}")
@@ -94,40 +107,76 @@ class Query:
         begin_us, end_us = _optional_us("begin", begin), _optional_us("end", end)
         found: list[StoredMessage] = []
         lags: dict[str, int] = {}
-        for broker in self._brokers(topic):
+        uncovered: dict[str, tuple[UncoveredRange, ...]] = {}
+        brokers, missing = self._brokers(topic, allow_missing)
+        for broker in brokers:
             ask = partial(broker.find_by_key, topic, wanted, begin_us=begin_us, end_us=end_us)
             answer = ask(limit=limit)
             # What the index lacks is newer than what it has, so the first page tells all of it.
             lags[broker.broker] = answer.lag_bytes
-            documents = list(answer.messages)
+            documents, unread = list(answer.messages), {each.log_begin: each for each in answer.uncovered}
             while answer.next_page is not None and len(documents) < limit:
                 answer = ask(limit=limit - len(documents), page=answer.next_page)
                 documents += answer.messages
+                unread |= {each.log_begin: each for each in answer.uncovered}
             found += [each.message(topic, broker.broker) for each in documents]
+            if unread:
+                uncovered[broker.broker] = tuple(unread.values())
         found.sort(key=_place, reverse=True)
-        return FoundByKey(tuple(found[:limit]), lags)
+        return FoundByKey(tuple(found[:limit]), lags, uncovered, missing)
 
     def by_time(
-        self, topic: str, begin: Time, end: Time | None = None, *, page_messages: int = PAGE_MESSAGES
+        self,
+        topic: str,
+        begin: Time,
+        end: Time | None = None,
+        *,
+        page_messages: int = PAGE_MESSAGES,
+        allow_missing: bool = False,
     ) -> Iterator[StoredMessage]:
         """Yield the messages stored from `begin` to `end`, both included, oldest first over all brokers.
 
         They are fetched while they are taken, a page from each broker at a time, so an interval of any size
         may be given. Without `end` it goes on to the newest message, and does not wait for more.
 
-        Raises RouteNotFound at once; NoPermission and BrokerUnreachable while messages are taken.
+        Raises at once RouteNotFound, and BrokerUnreachable for a broker of the topic that left the route,
+        unless `allow_missing`; NoPermission and BrokerUnreachable while messages are taken.
         """
         if not 1 <= page_messages <= LIMIT_MAX:
             raise InvalidConfiguration("page_messages", page_messages, f"must be from 1 to {LIMIT_MAX}")
         begin_us, end_us = microseconds("begin", begin), _optional_us("end", end)
-        brokers = self._brokers(topic)
+        brokers, _ = self._brokers(topic, allow_missing)
         return heapq.merge(
             *(_pages(broker, topic, begin_us, end_us, page_messages) for broker in brokers), key=_place
         )
 
-    def _brokers(self, topic: str) -> list[BrokerApi]:
+    def _brokers(self, topic: str, allow_missing: bool) -> tuple[list[BrokerApi], tuple[str, ...]]:
+        """Return the brokers of the topic's route, and the names of those on its record that left the route.
+
+        Raises BrokerUnreachable for one that left, unless `allow_missing`.
+        """
         route = self._routes.route(topic)
-        return [replica_of(route, data.broker, self._transport) for data in route.brokers]
+        if _missing(route):
+            # One of them may be back since the route was last renewed.
+            self._routes.invalidate(topic)
+            route = self._routes.route(topic)
+        missing = _missing(route)
+        if missing and not allow_missing:
+            raise BrokerUnreachable(
+                ", ".join(missing),
+                "no known address",
+                f"the record of topic {topic!r} names it, and its lease has ended. Start it again, search "
+                "without it (allow_missing=True, --allow-missing), or take a broker that is gone for good "
+                f"off the topic (rocketq topic alter {topic} --remove-broker NAME)",
+                sent=False,
+            )
+        return [replica_of(route, data.broker, self._transport) for data in route.brokers], missing
+
+
+def _missing(route: TopicRoute) -> tuple[str, ...]:
+    """Return the brokers on the topic's record that are not in the route."""
+    listed = {data.broker for data in route.brokers}
+    return tuple(broker for broker in route.holders if broker not in listed)
 
 
 def _pages(

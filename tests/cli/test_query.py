@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from rocketq import LocalCluster
+from rocketq import BrokerUnreachable, Client, LocalCluster, MessageQueue
+from rocketq.protocol.broker_documents import QueueSpan
 from tests.cli.test_commands import Shell
 
 
@@ -31,7 +33,8 @@ def test_messages_are_found_by_id_key_and_time(filled: Shell, topic: str) -> Non
     found = filled("query", "key", topic, "k", "-n", "5", "-o", "json")
     while "still to index" in found.err:
         found = filled("query", "key", topic, "k", "-n", "5", "-o", "json")
-    assert [row["body"] for row in found.json] == ["third", "first"]
+    assert [row["body"] for row in found.json["messages"]] == ["third", "first"]
+    assert (found.json["complete"], found.json["uncovered"], found.json["missing"]) == (True, {}, [])
     shown = filled("query", "time", topic).out.splitlines()
     assert shown[0].split() == ["STORED", "ID", "KEY", "TAG", "BODY"]
     assert [line.split()[-1] for line in shown[1:]] == ["first", "second", "third"]
@@ -54,4 +57,50 @@ def test_what_is_not_there_is_exit_code_3(filled: Shell, topic: str) -> None:
     assert json.loads(absent.err)["code"] == "NOT_FOUND"
     assert filled("query", "time", "no-such-topic").code == 3
     assert filled("query", "id", "nonsense").code == 2
-    assert filled("query", "key", topic, "absent", "-o", "json").json == []
+    assert filled("query", "key", topic, "absent", "-o", "json").json["messages"] == []
+
+
+def test_damage_and_brokers_that_are_away_are_named_by_a_search(tmp_path: Path, topic: str) -> None:
+    with LocalCluster(brokers=2, data_dir=tmp_path) as own:
+        shell = Shell(own.nameservers)
+        with Client(own.nameservers) as mq, mq.producer() as producer:
+            mq.create_topic(topic, queues=1)
+            for number in range(3):
+                queue = MessageQueue(topic, "broker-a", 0)
+                producer.send(topic, b"body %d" % number, key="k", queue=queue)
+            while any(mq.query.by_key(topic, "k").lag_bytes.values()):
+                pass
+            damage(tmp_path, b"body 1")
+            found = mq.query.by_key(topic, "k")
+            assert [message.body for message in found.messages] == [b"body 2", b"body 0"]
+            [uncovered] = found.uncovered["broker-a"]
+            assert uncovered.queues == (QueueSpan(0, 1, 2),)
+            assert (list(found.uncovered), found.missing, found.complete) == (["broker-a"], (), False)
+        own.stop("broker-b")
+        with Client(own.nameservers) as mq:
+            with pytest.raises(BrokerUnreachable, match=r"broker-b.*record.*--remove-broker"):
+                mq.query.by_key(topic, "k")
+            with pytest.raises(BrokerUnreachable, match=r"broker-b.*record"):
+                mq.query.by_time(topic, 0)
+            assert mq.query.by_key(topic, "k", allow_missing=True).missing == ("broker-b",)
+        assert shell("query", "key", topic, "k").code == 4
+        shown = shell("query", "key", topic, "k", "--allow-missing", "-o", "json")
+        assert (shown.json["complete"], shown.json["missing"]) == (False, ["broker-b"])
+        [part] = shown.json["uncovered"]["broker-a"]
+        assert part["log_begin"] == uncovered.log_begin
+        warnings = [line for line in shown.err.splitlines() if line.startswith("WARNING: ")]
+        assert f"[{uncovered.log_begin}, {uncovered.log_end})" in warnings[0]
+        assert "queue 0 [1, 2)" in warnings[0]
+        assert "broker-b" in warnings[1]
+
+
+def damage(data_dir: Path, body: bytes) -> None:
+    """Change the body of the one stored message that has it, behind the broker's back."""
+    for log in data_dir.glob("**/broker-a/**/commitlog/*"):
+        place = log.read_bytes().find(body)
+        if place >= 0:
+            with log.open("r+b") as file:
+                file.seek(place)
+                file.write(body.upper())
+            return
+    raise AssertionError(f"no log has {body!r}")

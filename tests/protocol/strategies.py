@@ -70,6 +70,7 @@ def messages_frame(
     topic: str = "orders",
     codec: str | None = None,
     count: int | None = None,
+    stored_at_us: int = 1_700_000_000_000_000,
 ) -> bytes:
     """One messages frame that holds `batch`."""
     parts = encode(
@@ -80,7 +81,7 @@ def messages_frame(
         queue_offset=queue_offset,
         count=batch.num_rows if count is None else count,
         log_offset=0,
-        stored_at_us=1_700_000_000_000_000,
+        stored_at_us=stored_at_us,
         durable_end=0,
     )
     return b"".join(bytes(part) for part in parts)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message
 from rocketq.protocol.frame import FrameKind, encode
-from rocketq.protocol.frame_slices import SOURCE, filtered_body, iter_frames, open_frames
+from rocketq.protocol.frame_slices import SOURCE, filtered_body, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.message_schema import from_messages
 from tests.protocol.strategies import CODECS, batches, messages_frame
 
@@ -153,6 +153,29 @@ def test_a_cut_filtered_frame_keeps_the_place_and_time_of_each_message(
         ):
             got[offset] = (body, source)
     assert got == {at: row for at, row in messages.items() if begin <= at and (end is None or at < end)}
+
+
+@given(filtered() | batches(max_size=8).map(lambda batch: (messages_frame(batch, 7), {})), st.data())
+def test_the_parts_of_a_slice_are_together_the_slice(
+    made: tuple[bytes, dict[int, tuple[object, ...]]], data: st.DataObject
+) -> None:
+    for piece in open_frames(made[0], 0):
+        rows = data.draw(st.integers(1, piece.rows))
+        parts = [piece.part(first, rows) for first in range(0, piece.rows, rows)]
+        assert np.concatenate([part.offsets() for part in parts]).tolist() == piece.offsets().tolist()
+        assert pa.Table.from_batches([part.batch for part in parts]) == pa.Table.from_batches([piece.batch])
+        assert all(part.offset == part.offsets()[0] for part in parts)
+        assert parts[-1].next_offset == piece.next_offset
+        assert {part.header for part in parts} == {piece.header}
+
+
+def test_a_budget_stops_before_damage_and_raises_at_damage() -> None:
+    good = messages_frame(one(), 0)
+    found, stopped_at = open_within_budget(iter_frames(good + b"\0" * 80, 0))
+    assert ([piece.offset for piece in found], stopped_at) == ([0], 1)
+    with pytest.raises(CorruptFrame):
+        open_within_budget(iter_frames(b"\0" * 80, 0))
+    assert open_within_budget(iter_frames(b"", 0)) == ([], None)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from rocketq.errors import CorruptFrame
 from rocketq.model import MessageQueue, message_id
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.frame import claimed_log_offset
-from rocketq.protocol.frame_slices import FrameSlice, iter_frames
+from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_within_budget
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 
 #: The messages of one JSON document; one message may be longer.
@@ -63,22 +63,20 @@ def open_chunks(
 
     `scanned_to` is where a filtered answer's scan stopped, well past its last message perhaps.
     """
-    found: list[FrameSlice] = []
-    inflated = 0
+    found, stopped_at = open_within_budget(_frames(chunks, begin, end), inflated_bytes_max)
+    if stopped_at is None:
+        last = found[-1].next_offset if found else begin
+        stopped_at = last if scanned_to is None else scanned_to
+    return Decoded(tuple(found), stopped_at)
+
+
+def _frames(chunks: Sequence[bytes], begin: int, end: int | None) -> Iterator[FrameSlice]:
+    """Open the frames of all chunks one by one; raise CorruptFrame with the log offset of the damage."""
     for chunk in chunks:
         try:
-            for piece in iter_frames(chunk, begin, end):
-                inflated += piece.batch.nbytes
-                if found and inflated > inflated_bytes_max:
-                    return Decoded(tuple(found), piece.offset)
-                found.append(piece)
+            yield from iter_frames(chunk, begin, end)
         except CorruptFrame as error:
-            if found:
-                # What precedes the damage is answered; the next call begins at the damage.
-                return Decoded(tuple(found), found[-1].next_offset)
             raise CorruptFrame(claimed_log_offset(chunk) + error.offset, error.facts["why"]) from None
-    last = found[-1].next_offset if found else begin
-    return Decoded(tuple(found), last if scanned_to is None else scanned_to)
 
 
 def arrow_stream(decoded: Decoded) -> bytes:
@@ -134,9 +132,7 @@ def _blocks(slices: Sequence[FrameSlice]) -> Iterator[FrameSlice]:
         count, size = piece.batch.num_rows, max(1, piece.batch.nbytes)
         step = max(1, min(_BLOCK_MESSAGES_MAX, count * _BLOCK_BYTES // size))
         for at in range(0, count, step):
-            offsets = piece.offsets()[at : at + step]
-            filtered = None if piece.filtered_offsets is None else offsets
-            yield FrameSlice(piece.header, int(offsets[0]), piece.batch.slice(at, step), filtered)
+            yield piece.part(at, step)
 
 
 def single_message(decoded: Decoded, queue: MessageQueue) -> bytes:

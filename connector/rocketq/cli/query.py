@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from rocketq.cli.topics import Duration
 
 if TYPE_CHECKING:
     from rocketq.model import StoredMessage
+    from rocketq.query import FoundByKey
 
 COLUMNS: Final = ("stored", "id", "key", "tag", "body")
 #: How much of a key or body a table shows.
@@ -54,6 +56,13 @@ def interval_options(command: Any) -> Any:
     )
 
 
+def allow_missing_option(command: Any) -> Any:
+    """Add `--allow-missing`: search without the brokers that left the route."""
+    return click.option(
+        "--allow-missing", is_flag=True, help="Search without the topic's brokers that are away."
+    )(command)
+
+
 @click.group()
 def query() -> None:
     """Look messages up by id, key or time."""
@@ -80,22 +89,63 @@ def by_id(message_id: str, nameservers: str, output: str) -> None:
 @click.argument("key")
 @interval_options
 @click.option("-n", "--count", type=click.IntRange(1, 1_000), default=64, show_default=True, help="At most.")
+@allow_missing_option
 @nameservers_option
 @output_option
 def by_key(
-    topic: str, key: str, begin: int | None, end: int | None, count: int, nameservers: str, output: str
+    topic: str,
+    key: str,
+    begin: int | None,
+    end: int | None,
+    count: int,
+    allow_missing: bool,
+    nameservers: str,
+    output: str,
 ) -> None:
     """Show the messages with this key, the newest first.
+
+    -o json is an object: the messages, and what may be missing (complete, lag_bytes, uncovered, missing).
 
     \b
     Examples:
       rocketq query key orders o-1
       rocketq query key orders o-1 --begin 2h -o jsonl
+      rocketq query key orders o-1 -o json | jq .complete
     """
     with connect(nameservers) as client:
-        found = client.query.by_key(topic, key, begin=begin, end=end, limit=count)
-        shown = _show(found.messages, output)
-    say(f"{shown} message(s)")
+        found = client.query.by_key(
+            topic, key, begin=begin, end=end, limit=count, allow_missing=allow_missing
+        )
+    if output == "json":
+        show_one(_found_document(found), output)
+    else:
+        _show(found.messages, output)
+    say(f"{len(found.messages)} message(s)")
+    _warn_of_gaps(found)
+
+
+def _found_document(found: FoundByKey) -> dict[str, Any]:
+    """Return the result of a search by key as one JSON object."""
+    return {
+        "messages": [document(message) for message in found.messages],
+        "complete": found.complete,
+        "lag_bytes": found.lag_bytes,
+        "uncovered": {broker: [asdict(one) for one in ranges] for broker, ranges in found.uncovered.items()},
+        "missing": list(found.missing),
+    }
+
+
+def _warn_of_gaps(found: FoundByKey) -> None:
+    """Say on stderr which messages with the key the result may lack."""
+    for broker, ranges in found.uncovered.items():
+        for one in ranges:
+            queues = ", ".join(f"queue {q.queue} [{q.first}, {q.end})" for q in one.queues or ())
+            say(
+                f"WARNING: {broker} cannot read log offsets [{one.log_begin}, {one.log_end}), which may hold "
+                f"messages with this key: {queues or 'which of the topic is not known'}"
+            )
+    if found.missing:
+        say(f"WARNING: not searched, because they are away: {', '.join(found.missing)}")
     for broker, lag_bytes in found.lag_bytes.items():
         if lag_bytes:
             say(
@@ -107,10 +157,17 @@ def by_key(
 @click.argument("topic")
 @interval_options
 @click.option("-n", "--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most.")
+@allow_missing_option
 @nameservers_option
 @output_option
 def by_time(
-    topic: str, begin: int | None, end: int | None, count: int, nameservers: str, output: str
+    topic: str,
+    begin: int | None,
+    end: int | None,
+    count: int,
+    allow_missing: bool,
+    nameservers: str,
+    output: str,
 ) -> None:
     """Show the messages stored in an interval, the oldest first.
 
@@ -120,7 +177,9 @@ def by_time(
       rocketq query time orders --begin 2026-11-20T08:00Z --end 2026-11-20T09:00Z -n 1000 -o jsonl
     """
     with connect(nameservers) as client:
-        found = client.query.by_time(topic, begin or 0, end, page_messages=min(count, 200))
+        found = client.query.by_time(
+            topic, begin or 0, end, page_messages=min(count, 200), allow_missing=allow_missing
+        )
         shown = _show(itertools.islice(found, count), output)
         more = shown == count and next(found, None) is not None
     say(f"{shown} message(s)" + ("; there are more: -n" if more else ""))

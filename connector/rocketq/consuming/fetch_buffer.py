@@ -2,9 +2,9 @@
 
 For each queue there are two offsets. `fetch` is the next to ask the broker for;
 `position` the next to hand out, which is what is committed. Between them lie the
-buffered parts. A seek moves both, drops the parts and raises the queue's
-generation, so that an answer to a pull from before the seek is recognised and
-thrown away.
+buffered slices of frames. A seek moves both, drops the slices and raises the
+queue's generation, so that the answer to a pull from before the seek is
+recognised and dropped.
 
 The buffer is bounded in bytes over all queues: a pull reserves its bytes before
 it is made. With nothing buffered or reserved one pull is always admitted,
@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rocketq.consuming.records import Part
+from rocketq.consuming.records import Fetched
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
+from rocketq.protocol.frame_slices import FrameSlice
 
 
 @dataclass(slots=True)
@@ -37,8 +38,8 @@ class QueueState:
     #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
     probe: bool = False
     generation: int = 0
-    parts: deque[Part] = field(default_factory=deque)
-    #: Raised by poll once the parts before it are handed out; a seek clears it.
+    slices: deque[FrameSlice] = field(default_factory=deque)
+    #: Raised by poll once the slices before it are handed out; a seek clears it.
     error: RocketqError | None = None
     sought: bool = False
     paused_until_ms: int = 0
@@ -104,16 +105,16 @@ class Prefetch:
         """Give back what `next_fetch` reserved."""
         self._reserved -= pull_bytes
 
-    def store(self, fetch: Fetch, parts: Sequence[Part], next_offset: int, known_max: int) -> bool:
+    def store(self, fetch: Fetch, slices: Sequence[FrameSlice], next_offset: int, known_max: int) -> bool:
         """Take in what a pull gave; return False if a seek has made it stale."""
         state = self._states[fetch.queue]
         if state.generation != fetch.generation:
             return False
-        state.parts.extend(parts)
-        self._bytes += sum(part.batch.nbytes for part in parts)
+        state.slices.extend(slices)
+        self._bytes += sum(piece.batch.nbytes for piece in slices)
         state.fetch, state.known_max = next_offset, known_max
         state.corrupt_seen, state.probe = 0, False
-        if not state.parts:
+        if not state.slices:
             state.position = next_offset
         return True
 
@@ -140,7 +141,7 @@ class Prefetch:
             return False
         state.fetch, state.known_max, state.incarnation = offset, known_max, incarnation
         state.probe = False
-        if not state.parts:
+        if not state.slices:
             state.position = offset
         return True
 
@@ -159,18 +160,18 @@ class Prefetch:
     # --- handing out -------------------------------------------------------------
 
     def error(self) -> RocketqError | None:
-        """Return the error of a queue whose parts are all handed out."""
-        return next((s.error for s in self._states.values() if s.error and not s.parts), None)
+        """Return the error of a queue whose slices are all handed out."""
+        return next((s.error for s in self._states.values() if s.error and not s.slices), None)
 
-    def has_parts(self) -> bool:
-        return any(state.parts for state in self._states.values())
+    def has_messages(self) -> bool:
+        return any(state.slices for state in self._states.values())
 
-    def take(self, messages_max: int) -> list[Part]:
+    def take(self, messages_max: int) -> list[Fetched]:
         """Hand out at most `messages_max` messages, a fair share of each queue that has some first."""
-        ready = [queue for queue in self._order if self._states[queue].parts]
+        ready = [queue for queue in self._order if self._states[queue].slices]
         if not ready:
             return []
-        taken: list[Part] = []
+        taken: list[Fetched] = []
         left = messages_max
         share = max(1, messages_max // len(ready))
         for queue in ready:
@@ -183,8 +184,8 @@ class Prefetch:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Hand out next what is at `offset`, forgetting what was fetched ahead."""
         state = self._states[queue]
-        self._bytes -= sum(part.batch.nbytes for part in state.parts)
-        state.parts.clear()
+        self._bytes -= sum(piece.batch.nbytes for piece in state.slices)
+        state.slices.clear()
         state.position = state.fetch = offset
         state.probe = True
         state.generation += 1
@@ -195,19 +196,21 @@ class Prefetch:
         for queue in queues:
             self._states[queue].paused_until_ms = until_ms
 
-    def _take_from(self, state: QueueState, rows: int, taken: list[Part]) -> int:
+    def _take_from(self, state: QueueState, rows: int, taken: list[Fetched]) -> int:
         count = 0
-        while state.parts and count < rows:
-            part = state.parts.popleft()
-            self._bytes -= part.batch.nbytes
-            if part.rows > rows - count:
-                part, rest = part.split(rows - count)
-                state.parts.appendleft(rest)
+        while state.slices and count < rows:
+            piece = state.slices.popleft()
+            self._bytes -= piece.batch.nbytes
+            left = rows - count
+            if piece.rows > left:
+                rest = piece.part(left, piece.rows - left)
+                piece = piece.part(0, left)
+                state.slices.appendleft(rest)
                 self._bytes += rest.batch.nbytes
-            taken.append(part)
-            count += part.rows
-            state.position = part.next_offset
-        if not state.parts:
+            taken.append((state.queue, piece))
+            count += piece.rows
+            state.position = piece.next_offset
+        if not state.slices:
             # A reset may have moved the fetch; the position follows once all before it is out.
             state.position = state.fetch
         return count

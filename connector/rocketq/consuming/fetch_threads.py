@@ -23,7 +23,6 @@ from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.damage_diagnosis import diagnosed
 from rocketq.consuming.fetch_buffer import Fetch, Prefetch
-from rocketq.consuming.records import Part
 from rocketq.consuming.start_offsets import begin_offsets, resume_offset
 from rocketq.errors import (
     BrokerUnreachable,
@@ -220,18 +219,12 @@ class Fetching:
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
         slices, next_offset = pulled.bounded_slices()
-        parts = [
-            Part(
-                fetch.queue, piece.offset, piece.header.stored_at_us, piece.batch, piece.filtered_offsets
-            )
-            for piece in slices
-        ]  # fmt: skip
-        if parts and parts[0].filtered_offsets is None and parts[0].offset > fetch.offset:
+        if slices and slices[0].filtered_offsets is None and slices[0].offset > fetch.offset:
             log.warning(
-                "%s has a gap: offsets [%d, %d) are not stored", fetch.queue, fetch.offset, parts[0].offset
+                "%s has a gap: offsets [%d, %d) are not stored", fetch.queue, fetch.offset, slices[0].offset
             )
         with self.changed:
-            self.prefetch.store(fetch, parts, next_offset, pulled.max_offset)
+            self.prefetch.store(fetch, slices, next_offset, pulled.max_offset)
 
     def _resume(self, api: BrokerApi, fetch: Fetch, error: OffsetOutOfRange) -> None:
         incarnation = self._incarnation(fetch.queue)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.fetch_threads import Fetching
-from rocketq.consuming.records import Part, as_arrow, as_messages
+from rocketq.consuming.records import Fetched, as_arrow, as_messages
 from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of
@@ -174,24 +174,24 @@ class Consumer:
     def _error(self) -> Exception | None:
         return self._fetching.defect or self._fetching.prefetch.error()
 
-    def _taken(self, max_messages: int, timeout_ms: int) -> list[Part]:
+    def _taken(self, max_messages: int, timeout_ms: int) -> list[Fetched]:
         if max_messages < 1:
             raise InvalidConfiguration("max_messages", max_messages, "it must be at least 1")
         prefetch, changed = self._fetching.prefetch, self._fetching.changed
         with changed:
             changed.wait_for(
-                lambda: self._closed or prefetch.has_parts() or self._error() is not None,
+                lambda: self._closed or prefetch.has_messages() or self._error() is not None,
                 max(0, timeout_ms) / 1000,
             )
             self._check_open()
             error = self._error()
             if error is not None:
                 raise error
-            parts = prefetch.take(max_messages)
-            if parts:
+            fetched = prefetch.take(max_messages)
+            if fetched:
                 # There is room now, and perhaps a watcher's turn.
                 changed.notify_all()
-            return parts
+            return fetched
 
 
 def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:

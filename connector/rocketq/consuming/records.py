@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.model import MessageQueue, StoredMessage
+from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 
 #: message/1, and where each message lies.
@@ -28,71 +26,37 @@ CONSUMED_SCHEMA: Final = pa.schema(
 _STORED_AT: Final = CONSUMED_SCHEMA.field("stored_at").type
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Messages of one queue from one frame, in order: message i of `batch` has offset `offset + i`,
-    or `filtered_offsets[i]` if the frame came through a filter.
-    """
-
-    queue: MessageQueue
-    offset: int
-    stored_at_us: int
-    batch: pa.RecordBatch
-    filtered_offsets: npt.NDArray[np.int64] | None = None
-
-    @property
-    def rows(self) -> int:
-        return int(self.batch.num_rows)
-
-    @property
-    def next_offset(self) -> int:
-        if self.filtered_offsets is not None:
-            return int(self.filtered_offsets[-1]) + 1
-        return self.offset + self.rows
-
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """Return the offset of every message."""
-        if self.filtered_offsets is not None:
-            return self.filtered_offsets
-        return np.arange(self.offset, self.next_offset, dtype=np.int64)
-
-    def split(self, rows: int) -> tuple[Part, Part]:
-        """Return the first `rows` messages and the others, without a copy."""
-        offsets = self.filtered_offsets
-        some, others = (None, None) if offsets is None else (offsets[:rows], offsets[rows:])
-        middle = self.offset + rows if others is None else int(others[0])
-        head = Part(self.queue, self.offset, self.stored_at_us, self.batch.slice(0, rows), some)
-        tail = Part(self.queue, middle, self.stored_at_us, self.batch.slice(rows), others)
-        return head, tail
+#: Messages of one queue, from one frame, as the buffer hands them out.
+Fetched: TypeAlias = tuple[MessageQueue, FrameSlice]
 
 
-def as_arrow(parts: Sequence[Part]) -> pa.RecordBatch:
-    """Return the messages of all parts as one batch of CONSUMED_SCHEMA; one part is not copied."""
-    if not parts:
+def as_arrow(fetched: Sequence[Fetched]) -> pa.RecordBatch:
+    """Return all messages as one batch of CONSUMED_SCHEMA; those of a single slice are not copied."""
+    if not fetched:
         return pa.RecordBatch.from_pylist([], schema=CONSUMED_SCHEMA)
-    batches = [_placed(part) for part in parts]
+    batches = [_placed(queue, piece) for queue, piece in fetched]
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def as_messages(parts: Sequence[Part]) -> list[StoredMessage]:
-    """Return the messages of all parts as values."""
+def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
+    """Return all messages as values."""
     found: list[StoredMessage] = []
-    for part in parts:
-        columns = [_values(part.batch.column(name)) for name in ("body", "key", "tag", "properties")]
-        born = _values(part.batch.column("born_at").cast(pa.int64()))
+    for queue, piece in fetched:
+        columns = [_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
+        born = _values(piece.batch.column("born_at").cast(pa.int64()))
         found += [
             StoredMessage(
-                part.queue,
+                queue,
                 offset,
                 body,
                 key,
                 tag,
                 None if properties is None else dict(properties),
                 born_at_us,
-                part.stored_at_us,
+                piece.header.stored_at_us,
             )
             for offset, body, key, tag, properties, born_at_us in zip(
-                part.offsets().tolist(), *columns, born, strict=True
+                piece.offsets().tolist(), *columns, born, strict=True
             )
         ]
     return found
@@ -104,13 +68,13 @@ def _values(column: pa.Array) -> list[Any]:
     return [None] * rows if column.null_count == rows else column.to_pylist()
 
 
-def _placed(part: Part) -> pa.RecordBatch:
-    rows = part.rows
+def _placed(queue: MessageQueue, piece: FrameSlice) -> pa.RecordBatch:
+    rows = piece.rows
     place = [
-        pa.repeat(pa.scalar(part.queue.topic, pa.string()), rows),
-        pa.repeat(pa.scalar(part.queue.broker, pa.string()), rows),
-        pa.repeat(pa.scalar(part.queue.queue, pa.int32()), rows),
-        pa.array(part.offsets()),
-        pa.repeat(pa.scalar(part.stored_at_us, _STORED_AT), rows),
+        pa.repeat(pa.scalar(queue.topic, pa.string()), rows),
+        pa.repeat(pa.scalar(queue.broker, pa.string()), rows),
+        pa.repeat(pa.scalar(queue.queue, pa.int32()), rows),
+        pa.array(piece.offsets()),
+        pa.repeat(pa.scalar(piece.header.stored_at_us, _STORED_AT), rows),
     ]
-    return pa.RecordBatch.from_arrays([*part.batch.columns, *place], schema=CONSUMED_SCHEMA)
+    return pa.RecordBatch.from_arrays([*piece.batch.columns, *place], schema=CONSUMED_SCHEMA)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, CorruptFrame, RemoteError
+from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import (
@@ -43,7 +43,7 @@ from rocketq.protocol.broker_documents import (
     TopicListing,
     TopicOffsets,
 )
-from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames
+from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
 from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,
@@ -89,25 +89,12 @@ class Pulled:
         return open_frames(self.body, self.offset, end)
 
     def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
-        """Open frames until they inflate to more than that or one is damaged; return them and where to go on.
+        """Open frames within a budget of inflated bytes; return them and the offset to go on at.
 
-        There is at least one; raises CorruptFrame if the first one is damaged. A stored batch may be
-        compressed a thousandfold, so `max_bytes` of a pull bounds what crosses the wire but not what its
-        frames inflate to.
+        See `open_within_budget`. Raises CorruptFrame if the first one is damaged.
         """
-        found: list[FrameSlice] = []
-        inflated = 0
-        try:
-            for piece in iter_frames(self.body, self.offset):
-                inflated += piece.batch.nbytes
-                if found and inflated > inflated_bytes_max:
-                    return found, piece.offset
-                found.append(piece)
-        except CorruptFrame:
-            if not found:
-                raise
-            return found, found[-1].next_offset
-        return found, self.next_offset
+        found, stopped_at = open_within_budget(iter_frames(self.body, self.offset), inflated_bytes_max)
+        return found, self.next_offset if stopped_at is None else stopped_at
 
 
 class BrokerApi(ServerApi):

@@ -304,12 +304,14 @@ class MessageDocument:
 class KeySearchAnswer:
     """A page of the messages of one broker that have a key, newest first.
 
-    `lag_bytes` of the broker's log were not indexed. Brokers of earlier versions answer without `next_page`.
+    `lag_bytes` of the broker's log were not indexed; `uncovered` cannot be read and may hold messages
+    with this key. Brokers of earlier versions answer without `next_page` and `uncovered`.
     """
 
     messages: tuple[MessageDocument, ...] = field(hash=False)
     lag_bytes: Int64
     next_page: str | None = None
+    uncovered: tuple[UncoveredRange, ...] = field(default=(), hash=False)
 
 
 @dataclass(frozen=True, slots=True)

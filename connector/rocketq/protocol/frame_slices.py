@@ -19,7 +19,7 @@ place and the store time of the frame the messages lie in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame, InvalidBatch, TooLarge
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch
+from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX, encapsulate, read_batch
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, scan
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA_ID
 
@@ -52,6 +52,11 @@ class FrameSlice:
     filtered_offsets: npt.NDArray[np.int64] | None = None
 
     @property
+    def rows(self) -> int:
+        """The number of messages."""
+        return int(self.batch.num_rows)
+
+    @property
     def next_offset(self) -> int:
         """The offset after the last message."""
         if self.filtered_offsets is not None:
@@ -63,6 +68,37 @@ class FrameSlice:
         if self.filtered_offsets is not None:
             return self.filtered_offsets
         return np.arange(self.offset, self.offset + self.batch.num_rows, dtype=np.int64)
+
+    def part(self, first: int, rows: int) -> FrameSlice:
+        """Return at most `rows` messages from the one at index `first` on, without a copy."""
+        offsets = None if self.filtered_offsets is None else self.filtered_offsets[first : first + rows]
+        offset = self.offset + first if offsets is None else int(offsets[0])
+        return FrameSlice(self.header, offset, self.batch.slice(first, rows), offsets)
+
+
+def open_within_budget(
+    slices: Iterable[FrameSlice], inflated_bytes_max: int = INFLATED_BYTES_MAX
+) -> tuple[list[FrameSlice], int | None]:
+    """Open slices until they inflate to more than the budget, or a frame is damaged.
+
+    A stored batch may be compressed a thousandfold, so a bound on the bytes of frames is none on the bytes
+    that they inflate to. Returns the slices and the queue offset to go on at, which is None if all were
+    opened. There is at least one slice if there is any; raises CorruptFrame if the first frame is damaged.
+    """
+    found: list[FrameSlice] = []
+    inflated = 0
+    try:
+        for piece in slices:
+            inflated += piece.batch.nbytes
+            if found and inflated > inflated_bytes_max:
+                return found, piece.offset
+            found.append(piece)
+    except CorruptFrame:
+        if not found:
+            raise
+        # The caller uses what precedes the damage; its next call begins at the damage and meets it first.
+        return found, found[-1].next_offset
+    return found, None
 
 
 def open_frames(data: bytes | memoryview | pa.Buffer, begin: int, end: int | None = None) -> list[FrameSlice]:

@@ -7,17 +7,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rocketq.consuming.fetch_buffer import Fetch, Prefetch
-from rocketq.consuming.records import Part, as_arrow, as_messages
+from rocketq.consuming.records import as_arrow, as_messages
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message, MessageQueue
+from rocketq.protocol.frame_slices import FrameSlice, open_frames
 from rocketq.protocol.message_schema import from_messages
+from tests.protocol.strategies import messages_frame
 
 A, B = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)
 
 
-def part(queue: MessageQueue, offset: int, rows: int) -> Part:
+def part(queue: MessageQueue, offset: int, rows: int) -> FrameSlice:
     messages = [Message(b"%d" % (offset + n), b"k", "tag", {"p": "q"}, 7) for n in range(rows)]
-    return Part(queue, offset, 1_000_000, from_messages(messages))
+    frame = messages_frame(from_messages(messages), offset, queue=queue.queue, stored_at_us=1_000_000)
+    [opened] = open_frames(frame, offset)
+    return opened
 
 
 def filled(*queues: tuple[MessageQueue, int], bytes_max: int = 1 << 20) -> Prefetch:
@@ -36,13 +40,13 @@ def filled(*queues: tuple[MessageQueue, int], bytes_max: int = 1 << 20) -> Prefe
 def test_each_queue_gets_its_share_and_what_is_left_is_filled_up() -> None:
     prefetch = filled((A, 100), (B, 3))
     taken = prefetch.take(10)
-    assert [(p.queue, p.rows) for p in taken] == [(A, 5), (B, 3), (A, 2)]
+    assert [(queue, piece.rows) for queue, piece in taken] == [(A, 5), (B, 3), (A, 2)]
     assert [m.offset for m in as_messages(taken) if m.queue == A] == list(range(7))
 
 
 def test_the_queue_that_comes_first_changes_from_take_to_take() -> None:
     prefetch = filled((A, 100), (B, 100))
-    assert [prefetch.take(1)[0].queue for _ in range(4)] == [A, B, A, B]
+    assert [prefetch.take(1)[0][0] for _ in range(4)] == [A, B, A, B]
 
 
 def test_positions_are_of_what_was_handed_out_not_of_what_is_fetched() -> None:
@@ -70,7 +74,7 @@ def test_a_pull_from_before_a_seek_is_thrown_away() -> None:
     prefetch.seek(A, 5)
     assert not prefetch.store(fetch, [part(A, 0, 3)], 3, 10)
     assert not prefetch.resume_at(fetch, 9, 10, "i")
-    assert not prefetch.has_parts()
+    assert not prefetch.has_messages()
     assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 5, 1)
 
 
@@ -117,7 +121,7 @@ def test_a_paused_queue_is_left_alone_until_its_time() -> None:
 
 
 def test_what_is_handed_out_as_arrow_and_as_values_is_the_same() -> None:
-    parts = [part(A, 5, 2), part(B, 0, 1)]
+    parts = [(A, part(A, 5, 2)), (B, part(B, 0, 1))]
     values = as_messages(parts)
     table = as_arrow(parts).to_pylist()
     assert [(m.queue.queue, m.offset, m.body, m.key, m.tag) for m in values] == [
@@ -163,7 +167,7 @@ class PrefetchMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 12))
     def take(self, count: int) -> None:
         taken = self.prefetch.take(count)
-        assert sum(p.rows for p in taken) <= count
+        assert sum(piece.rows for _, piece in taken) <= count
         for message in as_messages(taken):
             assert message.offset == self.expected[message.queue]
             assert message.body == b"%d" % message.offset
