@@ -228,11 +228,11 @@ def _camel_case(name: str) -> str:
 
 def _delivery(given: Given, use: Use) -> Delivery:
     """Return what was asked for: exactly-once without a word in streams and for a named transaction."""
-    unasked = Delivery.AT_LEAST_ONCE
+    default = Delivery.AT_LEAST_ONCE
     is_transaction = given.text("txnAppId") is not None or given.text("txnVersion") is not None
     if use is Use.STREAM_WRITE or is_transaction:
-        unasked = Delivery.EXACTLY_ONCE
-    delivery = Delivery(given.choice("delivery", tuple(Delivery), unasked))
+        default = Delivery.EXACTLY_ONCE
+    delivery = Delivery(given.choice("delivery", tuple(Delivery), default))
     if delivery is Delivery.AT_LEAST_ONCE:
         for name in ("sinkId", "onDecidedBatch", "txnAppId", "txnVersion", "commitTimeoutMs"):
             if given.text(name) is not None:

@@ -1,7 +1,7 @@
 """Reading a range of one queue, the same way for batches and streams; and the batch reader.
 
-A thread pulls and opens frames while Spark takes the batch before: one pull is in flight
-and at most PREFETCHED batches wait, so memory is bounded by them and not by the range.
+A thread pulls and decodes frames while Spark takes the batch before. One pull is in flight and at most
+PREFETCHED batches wait, so these bound the memory, however long the range is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark_rocketq.survey.broker_survey import (
     survey_all,
     warn_of_unrecorded,
 )
-from pyspark_rocketq.survey.message_size import Densities, Weigh
+from pyspark_rocketq.survey.message_size import BytesPerMessage, MessageSizes
 from pyspark_rocketq.survey.position_lookup import look_up, resolve, time_offsets
 from pyspark_rocketq.survey.subscription import Places, require_assigned
 from rocketq.errors import InvalidConfiguration
@@ -154,10 +154,10 @@ class RocketqReader(DataSourceReader):
             for queue, begin in begins.items()
         ]
         wanted = self._wanted(whole, places)
-        weigh: Weigh = unasked
+        bytes_per_message: BytesPerMessage = size_not_needed
         if options.splitting.max_bytes is not None:
-            weigh = Densities().measure({one.queue: one.begin for one in wanted}, places)
-        return [RangePartition(one) for one in split(wanted, options.splitting, weigh)]
+            bytes_per_message = MessageSizes().measure({one.queue: one.begin for one in wanted}, places)
+        return [RangePartition(one) for one in split(wanted, options.splitting, bytes_per_message)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._ranges.read(partition)
@@ -210,5 +210,5 @@ def _check_order(begins: dict[MessageQueue, int], ends: dict[MessageQueue, int])
             )
 
 
-def unasked(queue: MessageQueue) -> float:
+def size_not_needed(queue: MessageQueue) -> float:
     raise AssertionError(f"the size of messages in {queue} was asked for without a limit in bytes")

@@ -1,12 +1,12 @@
 """The messages of one range of one queue, pulled piece by piece.
 
-A range is [begin, end) of one incarnation. Every offset of it is accounted for: it comes, it was
-left out by the filter that was asked for, or it is a loss, which `failOnDataLoss` makes an error, or a
-gap that is logged. What the broker does not have any more is found out here, whether retention
-removed it before the first pull or a salvaged log lacks it in the middle.
+A range is [begin, end) of one incarnation. Every offset of it is accounted for: the message is read,
+the filter leaves it out, or it is lost. A loss is an error under `failOnDataLoss`, otherwise it is logged.
+The reader notices losses both where retention removed messages before the first pull and where a salvaged
+log lacks some in the middle.
 
-A broker that does not answer is waited for (`brokerWaitMs`), also at another address: it is looked for
-anew. One that no NameServer knows is away; only what a broker itself denies is lost.
+The reader waits for a broker that does not answer (`brokerWaitMs`) and looks up its address again before
+each attempt. A broker that no NameServer knows is away; messages are lost only if their broker says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rocketq.protocol.frame_slices import FrameSlice, iter_frames
 
 log = logging.getLogger("pyspark_rocketq")
 
-#: How often a frame is asked for that comes damaged: the wire may have done it once.
+#: How often a damaged frame is pulled: the first damage may have happened on the wire.
 CORRUPT_MAX = 2
 
 

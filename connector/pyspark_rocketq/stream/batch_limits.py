@@ -2,9 +2,9 @@
 
 A limit is split over the queues in proportion to their backlog, and a queue with a backlog
 gets at least one message, so that a small queue beside a large one never starves (the rule of
-Spark's Kafka source). The batch can so exceed the limit by at most one message a queue.
+Spark's Kafka source). A batch can therefore exceed the limit by at most one message for each queue.
 
-A limit in bytes is soft: what messages weigh is estimated, and one message is always admitted.
+A limit in bytes is soft: the size of messages is estimated, and one message is always admitted.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def admit(
 
 
 @dataclass(slots=True)
-class Patience:
-    """Holds small batches back: `minOffsetsPerTrigger` with `maxTriggerDelay`.
+class BatchDelay:
+    """Delays small batches: `minOffsetsPerTrigger` with `maxTriggerDelay`.
 
     The first batch of a run is never held, since nobody knows when the last one was (as Kafka's source).
     """
@@ -63,7 +63,7 @@ class Patience:
     admission: Admission
     triggered_at_ms: int | None = None
 
-    def ripe(self, waiting: int, now_ms: int) -> bool:
+    def is_due(self, waiting: int, now_ms: int) -> bool:
         """Whether `waiting` messages are to be read now; remembers that they were."""
         if waiting == 0:
             return False

@@ -1,8 +1,8 @@
-"""A streaming query's progress, told to a consumer group, so that its lag can be seen.
+"""Committing a streaming query's progress to a consumer group, so that its lag can be seen.
 
 Spark says `latestOffset(start)`: everything below `start` has been committed by the sink.
-That is what is reported, by one thread of its own, so that the query does not wait. A report
-that fails is logged, kept, and made with the next one; it never fails the query.
+A thread of its own commits these offsets, so that the query does not wait. A commit that fails is
+logged and made again with the next one; it never fails the query.
 Offsets only advance at the broker, so a query that begins anew behind its group leaves it where it is.
 """
 

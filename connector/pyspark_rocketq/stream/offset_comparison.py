@@ -1,6 +1,6 @@
-"""From where a query stands to where it may go: pure.
+"""Comparing a query's start offset with what the brokers hold, and the end offset of a batch. Pure.
 
-`stand` compares a start offset with what the brokers hold now. For each queue:
+`compare` compares a start offset with what the brokers hold now. For each queue:
 
     in both, min <= next <= max   it goes on at `next`
     only in the survey            it is new and begins at `min`: all of it is read
@@ -12,8 +12,8 @@
                                   or was taken off the topic
     no read queue any more        it stands still; a loss if it holds messages beyond `next`
 
-What becomes of a loss is the caller's: `failOnDataLoss`. New queues and those that were
-started over are `joined`; they become the `base` of the batch's end offset.
+The caller decides by `failOnDataLoss` what follows from a loss. `joined` holds new queues and queues that
+start over; they become the `base` of the batch's end offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocketq.model import MessageQueue, QueueOffsets
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Comparison:
     """Each queue's [next, max), those that begin with this batch, and what was lost."""
 
     backlogs: Mapping[MessageQueue, tuple[int, int]] = field(hash=False)
@@ -46,8 +46,8 @@ class Standing:
         return sum(last - first for first, last in self.backlogs.values())
 
 
-def stand(start: StreamOffset, survey: Survey) -> Standing:
-    """Compare where the query is with what there is."""
+def compare(start: StreamOffset, survey: Survey) -> Comparison:
+    """Compare the query's positions with what the brokers hold now."""
     backlogs: dict[MessageQueue, tuple[int, int]] = {}
     joined: dict[MessageQueue, int] = {}
     losses: dict[str, DataLost] = {}
@@ -66,7 +66,7 @@ def stand(start: StreamOffset, survey: Survey) -> Standing:
         backlogs[queue] = (begin, held.max)
     still = frozenset(_still(start, survey, losses))
     backlogs |= {queue: (start.positions[queue], start.positions[queue]) for queue in still}
-    return Standing(
+    return Comparison(
         dict(sorted(backlogs.items())),
         joined,
         _incarnations(start, survey),
@@ -124,12 +124,12 @@ def _incarnations(start: StreamOffset, survey: Survey) -> dict[TopicOnBroker, st
     return known | dict(survey.incarnations)
 
 
-def advanced(start: StreamOffset, standing: Standing, ends: Mapping[MessageQueue, int]) -> StreamOffset:
-    """Return the end offset of the batch that reads each queue of `standing` up to `ends`.
+def end_offset(start: StreamOffset, comparison: Comparison, ends: Mapping[MessageQueue, int]) -> StreamOffset:
+    """Return the end offset of the batch that reads each queue of `comparison` up to `ends`.
 
     The base of a batch that starts at the very beginning is kept: until it is committed
     it may be replayed from another initial offset.
     """
-    positions = {queue: ends[queue] for queue in standing.backlogs}
+    positions = {queue: ends[queue] for queue in comparison.backlogs}
     base = {q: first for q, first in start.base.items() if q in positions} if start.is_initial else {}
-    return StreamOffset(positions, base | dict(standing.joined), standing.incarnations)
+    return StreamOffset(positions, base | dict(comparison.joined), comparison.incarnations)

@@ -19,12 +19,12 @@ from pyspark_rocketq.connections import Connection, TopicOnBroker
 from pyspark_rocketq.errors import DataLost, by_topic
 from pyspark_rocketq.options.options import Admission, SourceOptions
 from pyspark_rocketq.options.position_syntax import Edge
-from pyspark_rocketq.read.batch_reader import located, unasked
+from pyspark_rocketq.read.batch_reader import located, size_not_needed
 from pyspark_rocketq.read.partitions import QueueRange, split
-from pyspark_rocketq.stream.batch_limits import Limit, Patience, admit
+from pyspark_rocketq.stream.batch_limits import BatchDelay, Limit, admit
 from pyspark_rocketq.stream.group_reporter import GroupReporter
 from pyspark_rocketq.stream.offset import StreamOffset, batch_ranges
-from pyspark_rocketq.stream.offset_comparison import Standing, advanced, stand
+from pyspark_rocketq.stream.offset_comparison import Comparison, compare, end_offset
 from pyspark_rocketq.survey.broker_survey import (
     FullSurvey,
     losses_by_record,
@@ -32,7 +32,7 @@ from pyspark_rocketq.survey.broker_survey import (
     survey_all,
     warn_of_unrecorded,
 )
-from pyspark_rocketq.survey.message_size import Densities, Weigh
+from pyspark_rocketq.survey.message_size import BytesPerMessage, MessageSizes
 from pyspark_rocketq.survey.offset_watch import OffsetWatch
 from pyspark_rocketq.survey.outages import Outages
 from pyspark_rocketq.survey.position_lookup import look_up, resolve
@@ -69,9 +69,9 @@ class Target:
         }
         return replace(survey, ranges=ranges)
 
-    def reached(self, standing: Standing) -> bool:
+    def reached(self, comparison: Comparison) -> bool:
         """Whether no queue stands still short of its end."""
-        return not any(standing.backlogs[queue][0] < self.ends.get(queue, 0) for queue in standing.still)
+        return not any(comparison.backlogs[queue][0] < self.ends.get(queue, 0) for queue in comparison.still)
 
 
 class QueryDriver:
@@ -85,12 +85,12 @@ class QueryDriver:
         self._named: frozenset[TopicOnBroker] = frozenset()
         self._topology_at = float("-inf")
         self._watch = OffsetWatch()
-        self._patience = Patience(options.admission)
-        self._densities = Densities()
+        self._delay = BatchDelay(options.admission)
+        self._message_sizes = MessageSizes()
         self._target: Target | None = None
         self._outages = Outages(options.broker_wait_ms)
         #: Warnings already given; a query polls twice a second.
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._reporter: GroupReporter | None = None
         if options.group is not None and options.commit_group_offsets:
             self._reporter = GroupReporter(options.group, self._broker_of)
@@ -141,13 +141,13 @@ class QueryDriver:
             self.fix_target()
         self._extend_target(start)
         give_up_at = time.monotonic() + self._options.long_poll_ms / 1000
-        standing, wakes = self._look(start), 0
-        while not self._ripe(standing, unlimited):
+        comparison, wakes = self._compare(start), 0
+        while not self._is_due(comparison, unlimited):
             left_ms = int((give_up_at - time.monotonic()) * 1000)
-            if self._target is not None and not self._target.reached(standing):
+            if self._target is not None and not self._target.reached(comparison):
                 # The rest is on a broker that is away; one that stays away raises.
                 left_ms = max(left_ms, FALSE_ALARM_PAUSE_MS)
-                needed = {(queue.topic, queue.broker) for queue in standing.still}
+                needed = {(queue.topic, queue.broker) for queue in comparison.still}
                 self._outages.endure(needed, time.monotonic())
             elif left_ms <= 0 or self._target is not None:
                 # A run with a target is over when there is nothing more.
@@ -157,9 +157,9 @@ class QueryDriver:
             if wakes:
                 # What woke us was not for this query, or not enough of it.
                 time.sleep(min(FALSE_ALARM_PAUSE_MS, left_ms) / 1000)
-            self._await_news(left_ms, standing.waiting)
-            standing, wakes = self._look(start), wakes + 1
-        return self._end_of_batch(start, standing, unlimited)
+            self._await_news(left_ms, comparison.waiting)
+            comparison, wakes = self._compare(start), wakes + 1
+        return self._end_of_batch(start, comparison, unlimited)
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """Return the ranges a batch is made of, cut as asked."""
@@ -168,10 +168,10 @@ class QueryDriver:
             located(QueueRange(queue, begin, last), places, end.incarnations)
             for queue, (begin, last) in batch_ranges(start, end).items()
         ]
-        weigh: Weigh = unasked
+        bytes_per_message: BytesPerMessage = size_not_needed
         if self._options.splitting.max_bytes is not None:
-            weigh = self._densities.measure({one.queue: one.begin for one in whole}, places)
-        return split(whole, self._options.splitting, weigh)
+            bytes_per_message = self._message_sizes.measure({one.queue: one.begin for one in whole}, places)
+        return split(whole, self._options.splitting, bytes_per_message)
 
     def seen(self) -> dict[str, Any] | None:
         """Return the newest offsets seen, as JSON, with the brokers that are away; None at first."""
@@ -213,7 +213,7 @@ class QueryDriver:
             }
             self._target = Target({**self._target.ends, **ends}, self._target.known | unknown)
 
-    def _look(self, start: StreamOffset) -> Standing:
+    def _compare(self, start: StreamOffset) -> Comparison:
         """Learn what there is now and compare; raise DataLost as `failOnDataLoss` says."""
         topology = self._find_topology(PLACES_MS, _named_by(start))
         self._watch.refresh(topology.places)
@@ -224,44 +224,44 @@ class QueryDriver:
             self._connection.routes.forget(topic)
         if self._target is not None:
             survey = self._target.clip(survey)
-        standing = stand(start, survey)
-        for loss in standing.losses:
+        comparison = compare(start, survey)
+        for loss in comparison.losses:
             self._settle(loss)
-        self._warn_of_unsubscribed(standing, topology)
-        self._latest_seen = StreamOffset({queue: last for queue, (_, last) in standing.backlogs.items()})
-        return standing
+        self._warn_of_unsubscribed(comparison, topology)
+        self._latest_seen = StreamOffset({queue: last for queue, (_, last) in comparison.backlogs.items()})
+        return comparison
 
     def _settle(self, loss: DataLost) -> None:
         """Raise a loss, or say it once, as `failOnDataLoss` says."""
         if self._options.fail_on_data_loss:
             raise loss
-        if loss.message not in self._told:
-            self._told.add(loss.message)
+        if loss.message not in self._warned:
+            self._warned.add(loss.message)
             log.warning("Going on after a loss (failOnDataLoss=false): %s", loss.message)
 
-    def _ripe(self, standing: Standing, unlimited: bool) -> bool:
+    def _is_due(self, comparison: Comparison, unlimited: bool) -> bool:
         now_ms = time.monotonic_ns() // 1_000_000
         if self._target is None:
-            return self._patience.ripe(standing.waiting, now_ms)
+            return self._delay.is_due(comparison.waiting, now_ms)
         # One batch of all there is must not lack a broker; of several, the later ones may have it.
-        return standing.waiting > 0 and (not unlimited or self._target.reached(standing))
+        return comparison.waiting > 0 and (not unlimited or self._target.reached(comparison))
 
     def _await_news(self, left_ms: int, waiting: int) -> None:
         """Wait for a broker's word, or for small batches to become due."""
         seen = self._watch.version
         self._watch.hold()
-        due_ms = self._patience.due_in_ms(time.monotonic_ns() // 1_000_000) if waiting else None
+        due_ms = self._delay.due_in_ms(time.monotonic_ns() // 1_000_000) if waiting else None
         self._watch.wait(seen, left_ms if due_ms is None else min(left_ms, due_ms))
 
-    def _end_of_batch(self, start: StreamOffset, standing: Standing, unlimited: bool) -> StreamOffset:
+    def _end_of_batch(self, start: StreamOffset, comparison: Comparison, unlimited: bool) -> StreamOffset:
         admission = Admission() if unlimited else self._options.admission
         limit = Limit(admission.max_rows, admission.max_bytes)
-        weigh: Weigh = unasked
+        bytes_per_message: BytesPerMessage = size_not_needed
         if limit.bytes is not None:
-            lagging = {q: first for q, (first, last) in standing.backlogs.items() if first < last}
-            weigh = self._densities.measure(lagging, self._topology.places)
-        ends = admit(standing.backlogs, limit, weigh)
-        return advanced(start, standing, ends)
+            lagging = {q: first for q, (first, last) in comparison.backlogs.items() if first < last}
+            bytes_per_message = self._message_sizes.measure(lagging, self._topology.places)
+        ends = admit(comparison.backlogs, limit, bytes_per_message)
+        return end_offset(start, comparison, ends)
 
     def _find_topology(self, max_age_ms: int, named: frozenset[TopicOnBroker]) -> Topology:
         """Return where the queues are, looked up again when that is older; what is old serves in need."""
@@ -281,16 +281,16 @@ class QueryDriver:
         return self._topology
 
     def _warn_of_unrecorded(self, topology: Topology) -> None:
-        untold = {topic for topic in topology.unrecorded if f"unrecorded {topic}" not in self._told}
-        self._told |= {f"unrecorded {topic}" for topic in untold}
-        warn_of_unrecorded(untold)
+        new = {topic for topic in topology.unrecorded if f"unrecorded {topic}" not in self._warned}
+        self._warned |= {f"unrecorded {topic}" for topic in new}
+        warn_of_unrecorded(new)
 
-    def _warn_of_unsubscribed(self, standing: Standing, topology: Topology) -> None:
+    def _warn_of_unsubscribed(self, comparison: Comparison, topology: Topology) -> None:
         """Say once which queues of the checkpoint stand still although no broker is away."""
         known = {*topology.places, *topology.away, *topology.gone}
-        for topic, broker in sorted({(queue.topic, queue.broker) for queue in standing.still} - known):
-            if (told := f"unsubscribed {topic}/{broker}") not in self._told:
-                self._told.add(told)
+        for topic, broker in sorted({(queue.topic, queue.broker) for queue in comparison.still} - known):
+            if (warning := f"unsubscribed {topic}/{broker}") not in self._warned:
+                self._warned.add(warning)
                 log.warning(
                     "Queues of topic %s on broker %s stand still: the checkpoint names them, and the query "
                     "does not subscribe to them or the topic's perm does not let it read.",

@@ -4,12 +4,13 @@ One process on the driver calls, in this order, for every micro-batch
 
     latestOffset(start, limit)   where may the batch end? `start` itself if there is nothing
     partitions(start, end)       which ranges is it made of? a function of the two offsets
-    read(partition)              elsewhere: see reader.py
+    read(partition)              runs on the executors: see read/batch_reader.py
 
 `start` has always been committed by the sink, so it is what the group is told (`commit`
 comes a batch late and not at all at the end, facts that only measuring shows).
 
-While nothing arrives `latestOffset` waits, at most `longPollMs`, for a broker's word (watch.py).
+While nothing arrives `latestOffset` waits, at most `longPollMs`, until a broker reports new messages
+(survey/offset_watch.py).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(RocketqStreamReader):
-    """Stands for a reader that cannot be: the first thing asked of it raises why.
+    """Takes the place of a reader whose options are refused: its first call raises the reason.
 
     An error raised while Spark makes the reader itself comes out under an UnboundLocalError of
     Spark's own runner, which hides what the user should read.

@@ -1,1 +1,1 @@
-"""What a query asks the cluster: where its topics are, which offsets they hold, what their messages weigh."""
+"""What a query asks the cluster: where its topics are, which offsets they hold, and message sizes."""

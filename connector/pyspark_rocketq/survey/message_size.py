@@ -1,10 +1,10 @@
-"""What a message of a queue weighs, estimated from the frame that is to be read next.
+"""The size of a queue's messages, estimated from the frame that is to be read next.
 
 A limit in bytes has to be turned into offsets before anything is read, and the brokers' answer
 about offsets counts messages only. So the first frame at a queue's position is pulled: its header
-says how many messages it holds, and its size is what it weighs on the wire. The estimate is used
-until the query has moved past what it was made from; that costs one frame a queue and batch at
-most. It is off where message sizes change within a batch, so limits in bytes are soft.
+says how many messages it holds, and how many bytes it has on the wire. The estimate is used
+until the query has read FRAMES_VALID such frames; so at most one frame for each queue and batch is
+pulled for it. It is wrong where message sizes change within a batch, so limits in bytes are soft.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_BYTES: Final = 256.0
 FRAMES_VALID: Final = 16
 
 #: Estimated bytes per message of a queue.
-Weigh = Callable[[MessageQueue], float]
+BytesPerMessage = Callable[[MessageQueue], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,15 @@ class Sample:
     valid_to: int
 
 
-class Densities:
+class MessageSizes:
     """Estimates for the queues of a query; kept from batch to batch."""
 
     def __init__(self) -> None:
         self._samples: dict[MessageQueue, Sample] = {}
 
-    def measure(self, positions: Mapping[MessageQueue, int], places: Mapping[TopicOnBroker, Place]) -> Weigh:
+    def measure(
+        self, positions: Mapping[MessageQueue, int], places: Mapping[TopicOnBroker, Place]
+    ) -> BytesPerMessage:
         """Return bytes per message by queue, for messages from the given positions on.
 
         Asks for a frame of each queue whose last sample is behind, all at the same time. A queue that
@@ -59,7 +61,7 @@ class Densities:
         stale = {
             queue: asker(queue, position)
             for queue, position in positions.items()
-            if not self._serves(queue, position) and (queue.topic, queue.broker) in places
+            if not self._is_valid(queue, position) and (queue.topic, queue.broker) in places
         }
         if stale:
             for queue, sample in in_parallel(stale).items():
@@ -67,7 +69,7 @@ class Densities:
                     self._samples[queue] = sample
         return self._bytes_per_message
 
-    def _serves(self, queue: MessageQueue, position: int) -> bool:
+    def _is_valid(self, queue: MessageQueue, position: int) -> bool:
         sample = self._samples.get(queue)
         return sample is not None and sample.valid_from <= position < sample.valid_to
 

@@ -1,13 +1,13 @@
-"""Knowing at once when something arrives, without asking all the time.
+"""Learning at once that messages arrived, without asking the brokers all the time.
 
 Spark asks an idle source for its latest offset about every 11 ms. Here each topic on each
 broker is watched by one *held* request ("answer when the total exceeds N"), kept by a
-thread of its own and left in place from one question of Spark's to the next. While it is held,
-what is known is what there is, so nothing need be asked; when it is answered, the waiting
-question goes on at once.
+thread of its own and left in place from one question of Spark's to the next. While the broker
+holds the request, the known offsets are the newest, and nobody has to ask; when the broker answers,
+Spark's waiting question continues at once.
 
-    IDLE      nobody vouches for what is known: `refresh` asks
-    HELD      a request hangs at the broker: what is known holds
+    IDLE      no request is held, so the known offsets may be old: `refresh` asks
+    HELD      the broker holds a request: the known offsets are the newest
     SUSPECT   the last call failed: asked again in the background, after a pause that
               grows, so that a dead broker delays nobody
 
@@ -61,7 +61,7 @@ class OffsetWatch:
         self._closed = False
 
     def refresh(self, places: Places) -> None:
-        """Make what is known current: ask every place that no held request vouches for."""
+        """Make what is known current: ask every place that has no held request."""
         with self._changed:
             self._adopt(places)
             now = time.monotonic()

@@ -48,7 +48,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A topic on one broker, and which of its queues are meant."""
+    """A topic on one broker, and which of its queues are selected."""
 
     topic: str
     broker: BrokerApi
@@ -60,8 +60,8 @@ class Place:
     def key(self) -> TopicOnBroker:
         return (self.topic, self.broker.broker)
 
-    def meant(self, offsets: TopicOffsets) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of the queues that are meant, also of those beyond `read_queues`."""
+    def selected(self, offsets: TopicOffsets) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of the selected queues, also of those beyond `read_queues`."""
         return {
             MessageQueue(self.topic, self.broker.broker, queue): found
             for queue, found in enumerate(offsets.queues)
@@ -111,7 +111,7 @@ def survey_of(
     ranges: dict[MessageQueue, QueueOffsets] = {}
     closed: dict[MessageQueue, QueueOffsets] = {}
     for key, answer in answers.items():
-        for queue, held in places[key].meant(answer).items():
+        for queue, held in places[key].selected(answer).items():
             (ranges if queue.queue < places[key].read_queues else closed)[queue] = held
     return Survey(ranges, {key: answers[key].incarnation for key in answers}, gone, closed)
 
@@ -122,7 +122,7 @@ def find_topology(
     """Return every broker of every topic that the subscription means.
 
     `named` are those that a checkpoint names: they belong to it also where no route and no record does.
-    A subscribed topic of which nobody knows is left out (`surveys.require_found`).
+    A subscribed topic of which nobody knows is left out (`broker_survey.require_found`).
     Raises NameServersUnreachable if no route is known from before either.
     """
     routes = _routes(connection, _topics(connection, subscription, named))
@@ -163,7 +163,7 @@ def _with_missing(
         topic, broker = key
         if broker in addresses:
             api = connection.broker(broker, addresses[broker])
-            return lambda: _asked_beside(topic, api, missing[key])
+            return lambda: _ask_off_route(topic, api, missing[key])
         route = routes[topic]
         if key in named and route is not None and route.holders and broker not in route.holders:
             beside = [place for place in known.places.values() if place.topic == topic]
@@ -189,7 +189,7 @@ class _Absent:
     for_good: bool = False
 
 
-def _asked_beside(topic: str, broker: BrokerApi, chosen: frozenset[int] | None) -> Place | _Absent | None:
+def _ask_off_route(topic: str, broker: BrokerApi, chosen: frozenset[int] | None) -> Place | _Absent | None:
     """Ask a broker for a topic that the route does not give it; None if nobody may read it there."""
     try:
         config = broker.topic(topic).config
@@ -215,7 +215,7 @@ def _deny(places: Collection[Place], broker: str) -> bool:
 def _topics(
     connection: Connection, subscription: Subscription, named: Collection[TopicOnBroker]
 ) -> list[str]:
-    """Return the topics that are meant; of a pattern also those that only the checkpoint still names."""
+    """Return the selected topics; of a pattern also those that only the checkpoint still names."""
     if isinstance(subscription, SubscribedPattern):
         listed = {*connection.routes.topics().topics, *(topic for topic, _ in named)}
         matching = (topic for topic in listed if re.fullmatch(subscription.pattern, topic))
@@ -250,7 +250,7 @@ def _brokers(topic: str, route: TopicRoute | None, named: Iterable[TopicOnBroker
 
 
 def _chosen_queues(subscription: Subscription, topic: str, broker: str) -> frozenset[int] | None:
-    """Return which queues of a broker are meant: None for all, an empty set for none."""
+    """Return which queues of a broker are selected: None for all, an empty set for none."""
     if not isinstance(subscription, Assigned):
         return None
     by_broker = subscription.queues[topic]

@@ -82,7 +82,11 @@ class StagedCommit(WriterCommitMessage):
 
 def stream_batch(options: SinkOptions) -> Batch:
     """Return the batch that the running task of a streaming query works for. Raises BatchUnknown."""
-    query, number, run = _told(QUERY_PROPERTY), _told(BATCH_PROPERTY), _told(RUN_PROPERTY)
+    query, number, run = (
+        _task_property(QUERY_PROPERTY),
+        _task_property(BATCH_PROPERTY),
+        _task_property(RUN_PROPERTY),
+    )
     if not query or not number or not run:
         raise BatchUnknown()
     return Batch(options.sink or query, int(number), run, query)
@@ -103,7 +107,7 @@ def write_batch(options: SinkOptions) -> Batch:
 
 def query_of_task() -> str:
     """Return the query that a task works for inside foreachBatch; empty where Spark does not tell."""
-    return _told(QUERY_PROPERTY)
+    return _task_property(QUERY_PROPERTY)
 
 
 def stage_rows(options: SinkOptions, batch: Batch, rows: Iterator[pa.RecordBatch]) -> StagedCommit:
@@ -216,7 +220,7 @@ def _sink_of_process(_pid: int, nameservers: tuple[str, ...], name: str, timeout
     return Sink(connection.transport, connection.routes, name, timeout_ms=timeout_ms)
 
 
-def _told(name: str) -> str:
+def _task_property(name: str) -> str:
     """Return a local property of the running task; empty if there is none, or no task."""
     from pyspark import TaskContext
 

@@ -1,12 +1,13 @@
-"""The sink: rows become messages, sent by the tasks that have them.
+"""The sink: each task sends its rows as messages.
 
-At least once: a task ends when all it sent is acknowledged; until then nothing is promised, and
-when it fails Spark runs it again, so messages can be there twice but none is missing.
+At least once: a task ends when the brokers have acknowledged all its messages. If a task fails, Spark runs
+it again, so messages can be stored twice, and none is missing.
 
-Exactly once: tasks send what nobody sees yet, and the driver's commit makes it seen, once
+Exactly once: the tasks stage messages, which no consumer sees, and the driver's commit publishes them once
 (`pyspark_rocketq.write.exactly_once`).
 
-Every writer returns one commit message for each task; what `commit` does with them is what a delivery is.
+Each task returns one commit message. At-least-once ignores them in `commit`; exactly-once sends one
+decision that lists what all tasks staged.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketq.options.options import Admission
-from pyspark_rocketq.stream.batch_limits import Limit, Patience, admit
+from pyspark_rocketq.stream.batch_limits import BatchDelay, Limit, admit
 from rocketq.model import MessageQueue
 
 Q = [MessageQueue("t", "b", n) for n in range(6)]
@@ -75,23 +75,23 @@ def test_batch_after_batch_everything_is_read_once(backlogs: dict, rows: int) ->
 
 
 def test_a_small_batch_waits_for_more_or_for_the_delay() -> None:
-    patience = Patience(Admission(min_rows=10, max_delay_ms=1000))
-    assert patience.ripe(1, now_ms=0), "the first batch of a run is not held"
-    assert not patience.ripe(9, now_ms=500)
-    assert patience.due_in_ms(now_ms=500) == 500
-    assert patience.ripe(10, now_ms=600), "enough"
-    assert not patience.ripe(9, now_ms=1599)
-    assert patience.ripe(9, now_ms=1600), "overdue"
+    delay = BatchDelay(Admission(min_rows=10, max_delay_ms=1000))
+    assert delay.is_due(1, now_ms=0), "the first batch of a run is not held"
+    assert not delay.is_due(9, now_ms=500)
+    assert delay.due_in_ms(now_ms=500) == 500
+    assert delay.is_due(10, now_ms=600), "enough"
+    assert not delay.is_due(9, now_ms=1599)
+    assert delay.is_due(9, now_ms=1600), "overdue"
 
 
 def test_nothing_is_never_a_batch() -> None:
-    patience = Patience(Admission(min_rows=10, max_delay_ms=0))
-    assert not patience.ripe(0, now_ms=0)
-    assert not Patience(Admission()).ripe(0, now_ms=5)
+    delay = BatchDelay(Admission(min_rows=10, max_delay_ms=0))
+    assert not delay.is_due(0, now_ms=0)
+    assert not BatchDelay(Admission()).is_due(0, now_ms=5)
 
 
 def test_without_a_minimum_nothing_is_held() -> None:
-    patience = Patience(Admission())
-    assert patience.ripe(1, now_ms=0)
-    assert patience.ripe(1, now_ms=0)
-    assert patience.due_in_ms(0) is None
+    delay = BatchDelay(Admission())
+    assert delay.is_due(1, now_ms=0)
+    assert delay.is_due(1, now_ms=0)
+    assert delay.due_in_ms(0) is None
