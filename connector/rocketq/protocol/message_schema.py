@@ -17,7 +17,8 @@ that the message does not have: Spark and pandas fill in nulls where a row lacks
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,16 +47,16 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([m.key for m in messages], pa.binary()),
-                pa.array([m.tag for m in messages], pa.string()),
+                _column([m.key for m in messages], pa.binary()),
+                _column([m.tag for m in messages], pa.string()),
                 pa.array([m.body for m in messages], pa.binary()),
                 present_properties(
-                    pa.array(
+                    _column(
                         [None if m.properties is None else list(m.properties.items()) for m in messages],
                         PROPERTIES_TYPE,
                     )
                 ),
-                pa.array([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
+                _column([m.born_at_us for m in messages], MESSAGE_SCHEMA.field("born_at").type),
             ],
             schema=MESSAGE_SCHEMA,
         )
@@ -64,6 +65,13 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
             f"a message field has the wrong type: {error}",
             hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
         ) from error
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of these values; one of nulls alone is not made value by value."""
+    if values.count(None) == len(values):
+        return nulls(len(values), kind)
+    return pa.array(values, kind)
 
 
 def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -99,8 +107,8 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     refers to and which would be sent and stored all the same.
     """
     if pa.types.is_map(kind):
-        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
-        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=[entries])
+        children = [_no_entries(kind)]
+        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=children)
     if pa.types.is_timestamp(kind):
         return pa.Array.from_buffers(kind, count, _zeros(count, 8 * count), count)
     return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
@@ -108,6 +116,11 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 #: What nearly every column of nulls is made of; untouched, it takes no memory.
 _ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))
+
+
+@cache
+def _no_entries(kind: pa.MapType) -> pa.StructArray:
+    return pa.array([], pa.struct([kind.key_field, kind.item_field]))
 
 
 def _zeros(count: int, size: int) -> list[pa.Buffer]:
