@@ -21,7 +21,6 @@ from benchmarks import data, servers
 from benchmarks.append import create_topic
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.small_sends import QUEUES, send_singles
-from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.system.durability import sync_file
 
 SENDERS: Final = 64
@@ -69,7 +68,7 @@ def measure(chosen: Options, body: bytes, sync_ms: float) -> dict[str, Any]:
 def main() -> None:
     chosen = options("group_commit", "Group commit against one sync a message.", seconds=4)
     introduce("group_commit")
-    body = write_stream([data.batch(1, chosen.seed)]).to_pybytes()
+    body = data.bodies(1, chosen.seed)[0].as_py()
     report("group_commit", chosen, {
         "this_disk": measure(chosen, body, 0.0),
         "slow_sync": measure(chosen, body, SLOW_SYNC_MS),

@@ -39,7 +39,7 @@ from rocketq.http_server.health import add_operations
 from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
 from rocketq.model import Perm
-from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
+from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
@@ -68,7 +68,11 @@ class DataRoute:
 SEND: Final = DataRoute(
     "POST",
     "/v1/topics/{topic}/messages",
-    Rule(Permission.PRODUCE, Resource.TOPIC, media_types=(ARROW_STREAM.encode(), JSON.encode())),
+    Rule(
+        Permission.PRODUCE,
+        Resource.TOPIC,
+        media_types=(ARROW_STREAM.encode(), JSON.encode(), OCTET_STREAM.encode()),
+    ),
 )
 PULL: Final = DataRoute(
     "GET", "/v1/topics/{topic}/queues/{queue}/messages", Rule(Permission.CONSUME, Resource.TOPIC)

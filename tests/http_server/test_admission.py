@@ -18,7 +18,7 @@ from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.broker_documents import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker import __main__ as broker_main
 from rocketq_broker import app as broker_app
@@ -223,14 +223,14 @@ def test_a_send_from_a_page_stores_nothing_and_takes_no_short_path(
         return taken[-1]
 
     monkeypatch.setattr(QuickSends, "take", counted)
-    body = write_stream([from_messages([Message(b"x")])]).to_pybytes()
+    body = b"x"
     with ServerThread(broker_app.create_app(BrokerConfig(name="a", data_dir=tmp_path, port=0))) as running:
         broker = Http(running.address)
         broker.create("orders")
-        arrow = {"content-type": ARROW_STREAM}
+        plain = {"content-type": OCTET_STREAM}
         for headers in ({"host": "attacker.example"}, {"origin": "null"}):
-            assert broker.send("orders", body, "?queue=0", arrow | headers).status in (403, 421)
-        assert broker.send("orders", body, "?queue=0", arrow).status == 200
+            assert broker.send("orders", body, "?queue=0", plain | headers).status in (403, 421)
+        assert broker.send("orders", body, "?queue=0", plain).status == 200
         assert broker.total("orders") == 1
     assert taken == [False, False, True]
 

@@ -15,8 +15,6 @@ page goes on before it.
 from __future__ import annotations
 
 import asyncio
-import binascii
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, Final
@@ -31,7 +29,7 @@ from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_room import DecodingRoom, found_bytes
 from rocketq_broker.data_plane.find_by_time import PARAMETERS, time_page, time_query
 from rocketq_broker.data_plane.message_limits import PROPERTIES_BYTES_MAX
-from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, parse, whole_number
+from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, key_of, number, parse, whole_number
 from rocketq_broker.store.index.key_index import FOUND_BYTES_MAX, PlaceInLog
 from rocketq_broker.store.log.time_search import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
@@ -66,7 +64,7 @@ class FindProcessor:
             return json_answer(await self._loop.run_in_executor(self._executor, self._in_time, interval))
         query = KeyQuery(
             topic.name,
-            _key(given),
+            _checked(key_of(given)),
             whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
             whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
             whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
@@ -110,17 +108,10 @@ class FindProcessor:
         )
 
 
-def _key(given: Mapping[str, str]) -> bytes:
-    """Return the key to look for; raise InvalidRequest unless it is given in exactly one form."""
-    if ("key" in given) == ("key_base64" in given):
+def _checked(key: bytes | None) -> bytes:
+    """Return the key to look for; raise InvalidRequest if there is none, or one that no message can have."""
+    if key is None:
         raise InvalidRequest("the query", "needs either key or key_base64")
-    if "key" in given:
-        key = given["key"].encode("utf-8")
-    else:
-        try:
-            key = binascii.a2b_base64(given["key_base64"].encode("ascii"), strict_mode=True)
-        except (binascii.Error, UnicodeEncodeError) as error:
-            raise InvalidRequest("parameter key_base64", f"is not base64: {error}") from None
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise InvalidRequest("parameter key", f"has {len(key)} bytes, not 1 to {KEY_BYTES_MAX}")
     return key

@@ -1,7 +1,7 @@
-"""What a batch must satisfy before it may be appended: the limits on single messages.
+"""What messages must satisfy before they may be appended: the limits on each of them.
 
 `rocketq.protocol.arrow.stream_reader` has already bounded and validated the batch as Arrow; here
-its columns are held against the limits of RocketMQ's messages, and against the rules for
+the columns of a batch are held against the limits of RocketMQ's messages, and against the rules for
 tags and properties (`rocketq.protocol.rules.message_rules`), all rows at once.
 The cost is a few looks at offset buffers: a column that is all null, or whose
 whole data is smaller than what one value may be, is let through without
@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import InvalidBatch, TooLarge
-from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX
+from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX, Message
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
-from rocketq.protocol.rules.message_rules import check_batch
+from rocketq.protocol.rules.message_rules import check_batch, check_message
 from rocketq_broker.metrics.broker_metrics import BodySizes
 
 #: Names and values of one message's properties together (RocketMQ: PROPERTIES_SIZE_EXCEEDED).
@@ -41,6 +41,26 @@ def admit(batch: pa.RecordBatch, message_bytes_max: int, first_row: int = 0) -> 
     if measured.largest > message_bytes_max:
         raise TooLarge("a message's body", measured.largest, message_bytes_max)
     return measured
+
+
+def admit_one(message: Message, message_bytes_max: int) -> None:
+    """Check a message that came alone as `admit` checks a batch; raise TooLarge or InvalidMessage."""
+    properties = message.properties or {}
+    _check_size("a message's key", 0 if message.key is None else len(message.key), KEY_BYTES_MAX)
+    _check_size("a message's tag", 0 if message.tag is None else _utf8_bytes(message.tag), TAG_BYTES_MAX)
+    size = sum(_utf8_bytes(name) + _utf8_bytes(value) for name, value in properties.items())
+    _check_size("a message's properties", size, PROPERTIES_BYTES_MAX)
+    check_message(message.tag, properties)
+    _check_size("a message's body", len(message.body), message_bytes_max)
+
+
+def _check_size(what: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(what, size, limit)
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _measured(bodies: pa.Array) -> BodySizes:

@@ -6,6 +6,7 @@ would otherwise look as if it worked.
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
@@ -13,18 +14,23 @@ from rocketq.errors import InvalidRequest
 
 #: The largest 64-bit signed number: offsets and times fit.
 NUMBER_MAX = (1 << 63) - 1
+INT64_MIN = -(1 << 63)
 
 
-def parse(query_string: bytes, known: frozenset[str]) -> dict[str, str]:
-    """Return the parameters of a query string; raise InvalidRequest for an unknown or repeated one."""
+def parse(query_string: bytes, known: frozenset[str], known_prefix: str | None = None) -> dict[str, str]:
+    """Return the parameters of a query string; raise InvalidRequest for an unknown or repeated one.
+
+    Any parameter whose name begins with `known_prefix` is known, too.
+    """
     found: dict[str, str] = {}
     if not query_string:
         return found
     for pair in query_string.split(b"&"):
         raw_name, equals, raw_value = pair.partition(b"=")
         name, value = _text(raw_name), _text(raw_value)
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
+        if name not in known and (known_prefix is None or not name.startswith(known_prefix)):
+            names = sorted(known) + ([f"{known_prefix}NAME"] if known_prefix else [])
+            listed = ", ".join(names) or "none"
             raise InvalidRequest("the query", f"unknown parameter {name[:100]!r}", hint=f"Known: {listed}.")
         if not equals or name in found:
             raise InvalidRequest(f"parameter {name}", "is given twice" if equals else "has no value")
@@ -53,6 +59,19 @@ def number(text: str, where: str, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidRequest(where, f"{value} is not from {low} to {high}")
     return value
+
+
+def key_of(parameters: Mapping[str, str]) -> bytes | None:
+    """Return the key of a message, given as `key` or as `key_base64`; raise InvalidRequest if as both."""
+    text, encoded = parameters.get("key"), parameters.get("key_base64")
+    if encoded is None:
+        return None if text is None else text.encode("utf-8")
+    if text is not None:
+        raise InvalidRequest("the query", "has both key and key_base64", hint="Give the key once.")
+    try:
+        return binascii.a2b_base64(encoded.encode("ascii"), strict_mode=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise InvalidRequest("parameter key_base64", f"is not base64: {error}") from None
 
 
 def _text(raw: bytes) -> str:

@@ -1,7 +1,7 @@
 """Send: from a request's body to an append, all of it or nothing.
 
     headers  ->  topic, permission, content type, room in memory   (before the body is read)
-    body     ->  Arrow stream or JSON, bounded                     (ipc, documents)
+    body     ->  Arrow stream, JSON or one plain message, bounded  (stream_reader, send_json, send_plain)
     batches  ->  limits of single messages, queues                 (admission)
     append   ->  the log writer answers, the loop is woken, SendAnswer
 
@@ -52,23 +52,33 @@ from rocketq.protocol.arrow.stream_reader import (
     encapsulate,
     open_stream,
 )
-from rocketq.protocol.broker_documents import ARROW_STREAM, CreateTopicRequest, SendAnswer, encode
+from rocketq.protocol.broker_documents import (
+    ARROW_STREAM,
+    OCTET_STREAM,
+    CreateTopicRequest,
+    SendAnswer,
+    encode,
+)
 from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.plain_message import PROPERTY_PREFIX
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
-from rocketq_broker.data_plane.message_limits import admit
+from rocketq_broker.data_plane.message_limits import admit, admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send_json import read_document
+from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.data_plane.send_staged import STAGE_PARAMETERS, stage_of, staged_answer
 from rocketq_broker.metrics.broker_metrics import BodySizes, Measurements
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, StagedOutcome
 
 _PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
+_PLAIN_PARAMETERS: Final = _PARAMETERS | PLAIN_PARAMETERS
 _ARROW: Final = ARROW_STREAM.encode()
+_PLAIN: Final = OCTET_STREAM.encode()
 #: Bodies above this size are opened and checked outside of the loop.
 _INLINE_BYTES: Final = 64 * 1024
 #: Streams of more batches are opened outside of the loop.
@@ -121,9 +131,10 @@ class SendProcessor:
         topic, exists = self._topic(request.topic)
         if not topic.perm & Perm.WRITE:
             raise NoPermission("Writing", f"topic {topic.name!r}")
-        parameters = parse(request.query_string, _PARAMETERS)
+        media_type = _media_type(request.headers)
+        is_arrow = media_type == _ARROW
+        parameters = _parameters(request.query_string, media_type)
         named = _named_queues(parameters.get("queue"), topic)
-        is_arrow = _is_arrow(request.headers)
         stage = stage_of(parameters, is_arrow)
         announced = content_length(request.scope["headers"])
         if announced is not None and announced > config.request_bytes_max:
@@ -133,6 +144,8 @@ class SendProcessor:
             data = await self._receive(request, announced, claim, is_arrow)
             if is_arrow:
                 prepared = await self._prepare_stream(topic, data, named, held)
+            elif media_type == _PLAIN:
+                prepared = await self._prepare_single(topic, read_message(parameters, data), named)
             else:
                 prepared = await self._prepare_document(topic, data, named)
             if not exists:
@@ -250,6 +263,14 @@ class SendProcessor:
             return await self._loop.run_in_executor(self._executor, _by_queue, messages, queues, limit)
         return _by_queue(messages, queues, limit)
 
+    async def _prepare_single(self, topic: TopicConfig, message: Message, named: Sequence[int]) -> Prepared:
+        limit = topic.message_bytes_max or self._config.message_bytes_max
+        admit_one(message, limit)
+        queues = self._queues(topic, named, 1, "messages")
+        if len(message.body) > _INLINE_BYTES:
+            return await self._loop.run_in_executor(self._executor, _by_queue, [message], queues, limit)
+        return _by_queue([message], queues, limit)
+
     def _message_queues(
         self, topic: TopicConfig, entries: list[tuple[Message, int | None]], named: Sequence[int]
     ) -> list[int]:
@@ -323,9 +344,16 @@ def _check_queue(topic: TopicConfig, queue: int) -> None:
         raise QueueNotFound(topic.name, queue, topic.write_queues)
 
 
-def _is_arrow(headers: dict[bytes, bytes]) -> bool:
-    """Whether the body is an Arrow stream; else it is JSON, since nothing else is admitted."""
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _ARROW
+def _media_type(headers: dict[bytes, bytes]) -> bytes:
+    """Return the media type of the body, without its parameters; only those of `SEND` are admitted."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+
+def _parameters(query_string: bytes, media_type: bytes) -> dict[str, str]:
+    """Return the query's parameters; raise InvalidRequest for one that a body of this media type has not."""
+    if media_type == _PLAIN:
+        return parse(query_string, _PLAIN_PARAMETERS, PROPERTY_PREFIX)
+    return parse(query_string, _PARAMETERS)
 
 
 async def _receive_stream(request: DataRequest, size: int) -> pa.Buffer:

@@ -66,6 +66,7 @@ from rocketq.protocol.sink_documents import (
 T = TypeVar("T")
 
 _STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
+_PLAIN_BODY: Final = {"content-type": calls.OCTET_STREAM, "accept": calls.JSON}
 _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
 
 
@@ -124,6 +125,22 @@ class BrokerApi(ServerApi):
             query={"queue": ",".join(map(str, queues)) or None},
             body=stream,
             headers=_STREAM_BODY,
+            timeout_ms=timeout_ms,
+        )
+        return self._decoded(answer, SendAnswer)
+
+    def send_one(
+        self, topic: str, queue: int, message: Query, body: bytes, *, timeout_ms: int | None = None
+    ) -> SendAnswer:
+        """Append one message in its plain form: its body, and the rest as `plain_message.parameters_of` gives
+        it. Raises as `send`.
+        """
+        answer = self._call(
+            "POST",
+            path_of("topics", topic, "messages"),
+            query={"queue": queue, **message},
+            body=body,
+            headers=_PLAIN_BODY,
             timeout_ms=timeout_ms,
         )
         return self._decoded(answer, SendAnswer)

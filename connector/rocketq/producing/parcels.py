@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from rocketq.model import MessageQueue
-from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
+from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
+from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
+from rocketq.protocol.arrow.stream_reader import write_stream
+
+#: The body of one request.
+Content: TypeAlias = memoryview | Pieces
 
 #: Batches in one request: the broker checks each, and takes at most 1,024.
 REQUEST_SLICES_MAX: Final = 256
@@ -30,6 +35,14 @@ class Parcel:
     @property
     def broker(self) -> str:
         return self.slices[0].queue.broker
+
+
+def stream_of(parcel: Parcel, compression: str | None) -> Content:
+    """Return a parcel's messages as one Arrow stream; what is large of them is not copied."""
+    batches = [piece.batch for piece in parcel.slices]
+    if sum(map(batch_bytes, batches)) >= PIECE_BYTES_MIN:
+        return stream_pieces(batches, compression)
+    return memoryview(write_stream(batches, compression))
 
 
 def shared_anew(

@@ -53,7 +53,7 @@ from rocketq.producing.queue_selectors import (
     resolved_queue,
     strategy,
 )
-from rocketq.producing.send_attempts import APPEND, Delivery, Post
+from rocketq.producing.send_attempts import APPEND, Delivery, Post, append_one
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.protocol.hashing import hash_column, hash_value
@@ -350,7 +350,8 @@ class Producer:
         hashes = None if order is None else np.array([hash_value(order)], np.uint64)
         parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0, hashes=hashes),))
         compression = self.config.compression
-        ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=APPEND)
+        post = append_one(message, compression)
+        ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=post)
         return result
 
     def _send_all(

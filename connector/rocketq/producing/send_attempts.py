@@ -6,17 +6,18 @@ parcel whose order matters stays in its queue while the route has that queue's b
 has left the route, the selector chooses among the queues that are there, as it does for every later
 message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
 
-How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` here
-makes messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
+How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` and `AppendOne` here
+make messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
 and published once, so an unknown outcome is never a reason to give up: it is sent again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Protocol, TypeVar
+from urllib.parse import urlencode
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock
@@ -32,27 +33,28 @@ from rocketq.errors import (
     SystemBusy,
     TopicNotFound,
 )
-from rocketq.model import MessageQueue, SendResult
+from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.transport import Body, Transport
+from rocketq.net.transport import Transport
 from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
 from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.parcels import Parcel, shared_anew
+from rocketq.producing.parcels import Content, Parcel, shared_anew, stream_of
 from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
-from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
-from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
 from rocketq.protocol.nameserver_documents import TopicRoute
+from rocketq.protocol.plain_message import parameters_of
 
 R = TypeVar("R")
-Stream: TypeAlias = memoryview | Pieces
 
 #: The pause before the same broker is asked again, when it did not name one.
 BACKOFF_MS: Final = 100
 #: Bytes that a healthy broker takes in 1 ms at least: what a large request may cost without
 #: counting as a slow answer. The latency tables were made for small messages.
 HEALTHY_BYTES_PER_MS: Final = 32 * 1024
+#: A longer query is not sent: with its path it has to fit the 8,000 bytes that every server and proxy on the
+#: way should take (RFC 9110, 4.1).
+PLAIN_QUERY_BYTES_MAX: Final = 7_000
 
 
 class Post(Protocol[R]):
@@ -63,22 +65,59 @@ class Post(Protocol[R]):
         """Whether a request that the broker may have carried out can be made again without a trace."""
         ...
 
-    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[R]:
+    def content(self, parcel: Parcel, compression: str | None) -> Content:
+        """Return the body of the request, which all attempts share."""
+        ...
+
+    def __call__(self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int) -> list[R]:
         """Make the request; return one result for each slice, in order."""
         ...
 
 
 class Append:
-    """The plain send: messages that are there when it is answered."""
+    """The ordinary send: messages that are there when it is answered."""
 
     repeatable = False
 
-    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[SendResult]:
+    def content(self, parcel: Parcel, compression: str | None) -> Content:
+        return stream_of(parcel, compression)
+
+    def __call__(
+        self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
+    ) -> list[SendResult]:
         queues = [s.queue.queue for s in parcel.slices]
-        return _results(broker.send(parcel.topic, queues, stream, timeout_ms=timeout_ms), parcel)
+        return _results(broker.send(parcel.topic, queues, content, timeout_ms=timeout_ms), parcel)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOne:
+    """The send of one message in its plain form (`rocketq.protocol.plain_message`), which is its parcel's."""
+
+    body: bytes
+    parameters: Mapping[str, str]
+    repeatable: ClassVar[bool] = False
+
+    def content(self, parcel: Parcel, compression: str | None) -> Content:
+        return memoryview(self.body)
+
+    def __call__(
+        self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
+    ) -> list[SendResult]:
+        (piece,) = parcel.slices
+        queue = piece.queue.queue
+        answer = broker.send_one(parcel.topic, queue, self.parameters, self.body, timeout_ms=timeout_ms)
+        return _results(answer, parcel)
 
 
 APPEND: Final = Append()
+
+
+def append_one(message: Message, compression: str | None) -> Append | AppendOne:
+    """Return how one message is sent: in its plain form if it has one and is not to be compressed."""
+    parameters = parameters_of(message) if compression is None else None
+    if parameters is None or len(urlencode(parameters)) > PLAIN_QUERY_BYTES_MAX:
+        return APPEND
+    return AppendOne(message.body, parameters)
 
 
 class Delivery:
@@ -137,10 +176,10 @@ class Delivery:
     def _delivered(
         self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
     ) -> Iterator[tuple[QueueSlice, R]]:
-        stream = _stream(parcel, compression)
+        content = post.content(parcel, compression)
         while True:
             try:
-                results = self._attempt(parcel, stream, post, selector.ordered, trip)
+                results = self._attempt(parcel, content, post, selector.ordered, trip)
                 break
             except RocketqError as error:
                 trip = trip.after(parcel.broker, error)
@@ -165,7 +204,7 @@ class Delivery:
 
     # --- one attempt -------------------------------------------------------------
 
-    def _attempt(self, parcel: Parcel, stream: Stream, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
+    def _attempt(self, parcel: Parcel, content: Content, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
         route = self._route(parcel.topic)
         broker = master_of(route, parcel.broker, self._transport)
         others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
@@ -173,8 +212,8 @@ class Delivery:
         allowed_ms = max(1, trip.left_ms(begun_ms))
         if post.repeatable or not ordered:
             allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
-        results = post(broker, parcel, stream, allowed_ms)
-        healthy_ms = stream.nbytes // HEALTHY_BYTES_PER_MS
+        results = post(broker, parcel, content, allowed_ms)
+        healthy_ms = content.nbytes // HEALTHY_BYTES_PER_MS
         now_ms = self.now_ms()
         self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
         return results
@@ -274,18 +313,10 @@ class Delivery:
 
 
 def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
-    """Whether both are made of the same batches, so that one stream serves for both."""
+    """Whether both are made of the same batches, so that one content serves for both."""
     return len(moved.slices) == len(parcel.slices) and all(
         new.batch is old.batch for new, old in zip(moved.slices, parcel.slices, strict=True)
     )
-
-
-def _stream(parcel: Parcel, compression: str | None) -> Stream:
-    """Return a parcel's messages as one Arrow stream; what is large of them is not copied."""
-    batches = [piece.batch for piece in parcel.slices]
-    if sum(piece.nbytes for piece in parcel.slices) >= PIECE_BYTES_MIN:
-        return stream_pieces(batches, compression)
-    return memoryview(write_stream(batches, compression))
 
 
 def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:

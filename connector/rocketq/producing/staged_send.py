@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from rocketq.errors import RemoteError
 from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import Body
-from rocketq.producing.parcels import Parcel
+from rocketq.producing.parcels import Content, Parcel, stream_of
 from rocketq.protocol.sink_documents import Participant, StageName
 
 
@@ -39,9 +38,14 @@ class StagedPost:
     def repeatable(self) -> bool:
         return True
 
-    def __call__(self, broker: BrokerApi, parcel: Parcel, stream: Body, timeout_ms: int) -> list[StagedSlice]:
+    def content(self, parcel: Parcel, compression: str | None) -> Content:
+        return stream_of(parcel, compression)
+
+    def __call__(
+        self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
+    ) -> list[StagedSlice]:
         queues = [s.queue.queue for s in parcel.slices]
-        answer = broker.stage(self.name, parcel.topic, queues, stream, timeout_ms=timeout_ms)
+        answer = broker.stage(self.name, parcel.topic, queues, content, timeout_ms=timeout_ms)
         if len(answer.staged) != len(parcel.slices):
             raise RemoteError(
                 f"Broker {broker.broker} acknowledged {len(answer.staged)} of {len(parcel.slices)} batches.",

@@ -29,6 +29,8 @@ from rocketq.protocol.codec import prepare_documents
 FRAMES: Final = "application/vnd.rocketq.frames"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
+#: A message alone, in its plain form (`rocketq.protocol.plain_message`).
+OCTET_STREAM: Final = "application/octet-stream"
 
 #: Headers of a pull's answer.
 STATUS_HEADER: Final = "x-rocketq-status"

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -80,7 +81,10 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
+    """Return a column of messages; one of nulls alone is not made value by value."""
     values = [getattr(message, column.attribute) for message in messages]
+    if values.count(None) == len(values):
+        return nulls(len(values), column.type)
     if not pa.types.is_map(column.type):
         return pa.array(values, column.type)
     pairs = [None if value is None else list(value.items()) for value in values]
@@ -120,8 +124,8 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     refers to and which would be sent and stored all the same.
     """
     if pa.types.is_map(kind):
-        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
-        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=[entries])
+        children = [_no_entries(kind)]
+        return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=children)
     if pa.types.is_timestamp(kind):
         return pa.Array.from_buffers(kind, count, _zeros(count, 8 * count), count)
     return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
@@ -129,6 +133,11 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 #: What nearly every column of nulls is made of; untouched, it takes no memory.
 _ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))
+
+
+@cache
+def _no_entries(kind: pa.MapType) -> pa.StructArray:
+    return pa.array([], pa.struct([kind.key_field, kind.item_field]))
 
 
 def _zeros(count: int, size: int) -> list[pa.Buffer]:

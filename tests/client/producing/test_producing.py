@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,7 @@ from rocketq import (
     SendStatus,
     TooLarge,
 )
+from rocketq.config import Compression
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
 
@@ -81,6 +83,30 @@ def test_text_is_sent_as_utf8_and_an_empty_body_is_a_message(mq: Client, topic: 
     table = read_all(mq, topic, 4)
     assert sorted(table["body"].to_pylist()) == [b"", b"", b"", "grüße".encode()]
     assert "ключ".encode() in table["key"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("given", "compression"),
+    [
+        ({"key": b"\xff\x00", "tag": "größer", "properties": {"a=b": "c&d", "": "ü"}}, None),
+        ({"properties": {}}, None),
+        ({"properties": {"long": "x" * 20_000}}, None),
+        ({"key": "k"}, "lz4"),
+    ],
+    ids=["plain", "no property at all", "too long for a query", "compressed"],
+)
+def test_a_message_comes_back_as_it_was_whatever_its_form(
+    mq: Client, topic: str, given: dict[str, Any], compression: Compression | None
+) -> None:
+    mq.create_topic(topic, queues=1)
+    with mq.producer(compression=compression) as producer:
+        producer.send(topic, b"body", **given)
+    (row,) = read_all(mq, topic, 1).to_pylist()
+    key = given.get("key")
+    assert row["key"] == (key.encode() if isinstance(key, str) else key)
+    assert row["tag"] == given.get("tag")
+    properties = given.get("properties")
+    assert row["properties"] == (None if properties is None else list(properties.items()))
 
 
 def test_sends_go_round_all_queues_of_all_brokers(mq: Client, topic: str) -> None:

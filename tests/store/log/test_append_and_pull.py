@@ -23,6 +23,8 @@ from rocketq.errors import (
 from rocketq.model import FlushMode, Message, PullStatus, SendStatus, TimeBoundary
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.frame_slices import open_frames
+from rocketq.protocol.message_schema import from_messages
+from rocketq_broker.store.commit.small_batches import QueueMessage
 from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.log.commit_log import CommitLog
@@ -88,6 +90,24 @@ def test_small_batches_of_a_group_become_one_frame_and_keep_their_order(tmp_path
             pieces = driver.slices("orders", queue)
             assert [piece.header.count for piece in pieces] == [5]
             assert driver.bodies("orders", queue) == [b"%d" % n for n in range(queue, 10, 2)]
+
+
+def test_messages_and_batches_of_a_group_share_a_frame_in_their_order(tmp_path: Path) -> None:
+    sent = [
+        Message(b"0", key=b"k", tag="a", properties={"KEYS": "x"}, born_at_us=7),
+        *(Message(b"%d" % number, tag="ü" if number % 2 else None) for number in range(1, 8)),
+    ]
+    with opened(config(tmp_path)) as driver:
+        driver.create("orders", 1)
+        addressed = [
+            batch(0, [each.body]) if at in (3, 4) else QueueMessage(0, each) for at, each in enumerate(sent)
+        ]
+        outcomes = burst(driver.store, [partial(driver.store.append, "orders", [each]) for each in addressed])
+        assert [outcome.appended[0].offset for outcome in outcomes] == list(range(8))
+        (piece,) = driver.slices("orders", 0)
+        expected = [Message(each.body) if at in (3, 4) else each for at, each in enumerate(sent)]
+        assert piece.batch.drop_columns("born_at") == from_messages(expected).drop_columns("born_at")
+        assert piece.batch.column("born_at")[0].value == 7
 
 
 def test_large_batches_are_never_merged(tmp_path: Path) -> None:

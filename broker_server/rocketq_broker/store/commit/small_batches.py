@@ -1,25 +1,27 @@
 """What is addressed to a queue, and how small pieces of it become one frame.
 
-A *batch* came opened by Arrow. A *message* came alone and was read without Arrow
-(`rocketq.protocol.arrow.single_message`): a run of such messages becomes a batch at once, column by
-column, instead of a batch each that would then be joined.
+A *batch* came as an Arrow stream and was opened by Arrow. A *message* came alone, without Arrow
+(`rocketq.protocol.plain_message`): the log writer makes one batch of a whole run of such messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketq.protocol.arrow.message_run import encapsulate_run
-from rocketq.protocol.arrow.single_message import Single, encapsulated, to_batch
+from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value
+from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.message_schema import from_messages
+
+#: What a message takes in a batch beside its data, at most: offsets, validity, times and padding.
+_MESSAGE_BYTES: Final = 64
+_PROPERTY_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,10 @@ class QueueBatch:
 
 
 class QueueMessage(NamedTuple):
-    """A message addressed to a queue: the stream it came as, and what was read of it."""
+    """A message addressed to a queue, which came alone; it is within the limits and keeps the rules."""
 
     queue: int
-    stream: bytes
-    single: Single
+    message: Message
 
     @property
     def rows(self) -> int:
@@ -61,19 +62,24 @@ class QueueMessage(NamedTuple):
 
     @property
     def encapsulated(self) -> pa.Buffer:
-        return encapsulated(self.stream)
+        return encapsulate(self.batch)
 
     @property
     def batch(self) -> pa.RecordBatch:
-        return to_batch([self.single])
+        return from_messages([self.message])
 
     @property
     def sent_bytes(self) -> int:
-        return len(self.stream)
+        return self.merged_bytes
 
     @property
     def merged_bytes(self) -> int:
-        return len(self.stream)
+        """What it takes in a merged frame, at most."""
+        message = self.message
+        size = _MESSAGE_BYTES + len(message.body) + len(message.key or b"") + _utf8_bytes(message.tag or "")
+        for name, value in (message.properties or {}).items():
+            size += _PROPERTY_BYTES + _utf8_bytes(name) + _utf8_bytes(value)
+        return size
 
 
 Addressed = QueueBatch | QueueMessage
@@ -91,20 +97,30 @@ class Merged(NamedTuple):
 
 def merge(run: Sequence[Addressed]) -> Merged:
     """Make what goes into one frame of batches and messages for one queue, in their order."""
-    singles = [each.single for each in run if type(each) is QueueMessage]
-    if len(singles) == len(run):
-        body = run[0].encapsulated if len(run) == 1 else pa.py_buffer(encapsulate_run(singles))
-        hashes = [NULL_HASH if each.tag is None else _tag_hash(each.tag) for each in singles]
-        keyed = any(each.key is not None or each.properties is not None for each in singles)
-        return Merged(body, len(run), np.array(hashes, dtype=np.uint64), keyed)
-    if len(run) == 1:
-        return _merged(run[0].encapsulated, run[0].batch)
-    batch = pa.concat_batches([each.batch for each in run])
-    return _merged(encapsulate(batch), batch)
-
-
-def _merged(body: pa.Buffer, batch: pa.RecordBatch) -> Merged:
+    if len(run) == 1 and isinstance(run[0], QueueBatch):
+        body, batch = run[0].encapsulated, run[0].batch
+    else:
+        batches = _batches(run)
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        body = encapsulate(batch)
     return Merged(body, batch.num_rows, hash_column(batch.column("tag")), may_have_keys(batch))
+
+
+def _batches(run: Sequence[Addressed]) -> list[pa.RecordBatch]:
+    """Return the batches of a run; messages that follow each other make one."""
+    batches: list[pa.RecordBatch] = []
+    messages: list[Message] = []
+    for each in run:
+        if isinstance(each, QueueMessage):
+            messages.append(each.message)
+            continue
+        if messages:
+            batches.append(from_messages(messages))
+            messages = []
+        batches.append(each.batch)
+    if messages:
+        batches.append(from_messages(messages))
+    return batches
 
 
 def may_have_keys(batch: pa.RecordBatch) -> bool:
@@ -113,5 +129,5 @@ def may_have_keys(batch: pa.RecordBatch) -> bool:
     return bool(batch.column("key").null_count < rows or batch.column("properties").null_count < rows)
 
 
-#: Tags are few; hashing one takes Python's integers some microseconds.
-_tag_hash = lru_cache(maxsize=4_096)(hash_value)
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -47,9 +47,16 @@ _CANONICAL_SCHEMA: Final = MESSAGE_SCHEMA.serialize()
 CANONICAL_SCHEMA: Final = _CANONICAL_SCHEMA.to_pybytes()
 END_OF_STREAM: Final = _PREFIX.pack(_CONTINUATION, 0)
 _END_OF_STREAM_BYTES: Final = len(END_OF_STREAM)
+
+
+def _fields(kind: pa.DataType) -> int:
+    """Return how many fields a column of this type has in a batch's metadata: itself and its children."""
+    return 1 + sum(_fields(kind.field(at).type) for at in range(kind.num_fields))
+
+
 #: Fields and buffers of message/1, those of the map's entries included.
-_NODES: Final = 8
-_BUFFERS: Final = 20
+_NODES: Final = sum(_fields(field.type) for field in MESSAGE_SCHEMA)
+_BUFFERS: Final = sum(len(nulls(1, field.type).buffers()) for field in MESSAGE_SCHEMA)
 _BUFFER_VECTOR: Final = struct.Struct(f"<I{2 * _BUFFERS}q")
 _BODY_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("body")
 _MAP_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("properties")
@@ -330,15 +337,6 @@ def _first_line(error: BaseException) -> str:
 # A table starts with the distance back to its vtable; the vtable holds, at a fixed
 # place for each field, the field's distance from the table's start, or 0 if absent.
 # pyarrow has verified the flatbuffer before any of this looks at it.
-
-
-def metadata_places(metadata: bytes) -> tuple[int, int, int, int]:
-    """Return where a valid record batch's metadata has: body length, row count, nodes, buffers."""
-    batch = _header(metadata)
-    nodes = _indirect(metadata, _field(metadata, batch, 6))
-    buffers = _indirect(metadata, _field(metadata, batch, 8))
-    # A vector begins with its length.
-    return _field(metadata, _root(metadata), 10), _field(metadata, batch, 4), nodes + 4, buffers + 4
 
 
 def _root(data: bytes) -> int:

@@ -12,7 +12,7 @@ something may be wrong are looked at as texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -59,13 +59,6 @@ def check_message(tag: str | None, property_names: Iterable[str], row: int | Non
     for name in property_names:
         if isinstance(name, str) and is_refused(name):
             raise _invalid_property(name, row)
-
-
-def is_within_rules(tag: str | None, properties: Sequence[tuple[str, str]] | None) -> bool:
-    """Whether `check_message` would say nothing."""
-    if tag is not None and why_no_tag(tag) is not None:
-        return False
-    return properties is None or not any(is_refused(name) for name, _ in properties)
 
 
 def check_batch(batch: pa.RecordBatch, first_row: int = 0) -> None:

@@ -1,0 +1,51 @@
+"""The plain form of a message that travels alone: its body is the request's body, the rest is in the query.
+
+    POST /v1/topics/orders/messages?queue=0&key=o-17&tag=paid&property.region=eu
+    Content-Type: application/octet-stream
+
+    key or key_base64    the message's key: text, or base64 of bytes that are not UTF-8
+    tag                  the message's tag
+    property.NAME        the property NAME; once for each property
+    born_at_us           when the message was made, in microseconds since 1970
+
+Names and values are percent-encoded UTF-8, as in any query (WHATWG URL, "application/x-www-form-urlencoded").
+A parameter that is not given is null. So the form cannot say that a message has properties, but none of them:
+`parameters_of` gives None for such a message, and a client sends it as an Arrow stream.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from rocketq.model import Message
+
+KEY: Final = "key"
+KEY_BASE64: Final = "key_base64"
+TAG: Final = "tag"
+BORN_AT: Final = "born_at_us"
+#: What the name of a parameter begins with that gives a property.
+PROPERTY_PREFIX: Final = "property."
+
+
+def parameters_of(message: Message) -> dict[str, str] | None:
+    """Return the query parameters of a message, not yet encoded; None if this form cannot say what it has."""
+    # A property whose value is null is one that the message does not have (`message_schema`).
+    properties = {name: value for name, value in (message.properties or {}).items() if value is not None}
+    if message.properties is not None and not properties:
+        return None
+    given = {} if message.key is None else _key_parameter(message.key)
+    if message.tag is not None:
+        given[TAG] = message.tag
+    if message.born_at_us is not None:
+        given[BORN_AT] = str(message.born_at_us)
+    for name, value in properties.items():
+        given[PROPERTY_PREFIX + name] = value
+    return given
+
+
+def _key_parameter(key: bytes) -> dict[str, str]:
+    try:
+        return {KEY: key.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {KEY_BASE64: base64.b64encode(key).decode("ascii")}
