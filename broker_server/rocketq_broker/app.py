@@ -4,12 +4,12 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
-    a send of one small message                          quick_sends, without a task
+    a send of one small message                          send_single, without a task
     anything else                                        FastAPI (control, operations, docs)
 
-Every call passes `admission.admit` before its body is read: here, in quick_sends, or in FastAPI's routes
+Every call passes `Admission.admit` before its body is read: here, in `send_single`, or in FastAPI's routes
 (`control_plane`). A data call is found by cutting its raw path at the slashes, before anything is
-unescaped: a name that holds an escaped slash can so never become another path.
+unescaped, so a name that holds an escaped slash never becomes another path.
 While the broker is not running every call under /v1 is answered 503.
 """
 
@@ -27,14 +27,14 @@ from prometheus_client import CollectorRegistry
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
-from rocketq.http_server.admission import admit
+from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.control_plane import control_plane, head_of
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
 from rocketq.http_server.health import add_operations
 from rocketq.http_server.openapi import add_documentation
-from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import BrokerConfig
@@ -49,7 +49,7 @@ from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 @dataclass(frozen=True, slots=True)
 class DataRoute:
-    """A route of the data plane, with the permission it needs."""
+    """A route of the data plane, with its rule; `{topic}` is the third part of its path."""
 
     method: str
     path: str
@@ -88,9 +88,9 @@ class BrokerApp:
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.broker = Broker(config, clock=clock)
         self.connection_counts = ConnectionCounts()
-        self.control = _control_plane(self.broker, self.connection_counts)
+        self._admission = Admission(config.hosts())
+        self.control = _control_plane(self.broker, self.connection_counts, self._admission)
         self._address = ""
-        self._hosts = config.hosts()
         self._whole = ErrorBoundary(self._http)
         self._paths: dict[_PathKey, dict[str, DataRoute]] = {}
         for route in DATA_ROUTES:
@@ -142,7 +142,7 @@ class BrokerApp:
         }
         self._quick = QuickSends(
             broker.config, broker.store, broker.completions, broker.measurements, broker.send,
-            SEND.rule, broker.enter, broker.leave,
+            SEND.rule, self._admission, broker.enter, broker.leave,
         )  # fmt: skip
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -161,11 +161,12 @@ class BrokerApp:
             parts = raw_path.split(b"/")
             methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
             if methods is None:
-                _check_slashes(parts)
+                self._check_slashes(parts, scope)
                 await self.control(scope, receive, send)
                 return
             route = methods.get(scope["method"])
-            admit(head_of(scope), NO_ROUTE if route is None else route.rule, self._hosts)
+            topic = NamedResource(Resource.TOPIC, _unescaped(parts[_TOPIC_PART]))
+            self._admission.admit(head_of(scope), NO_ROUTE if route is None else route.rule, topic)
             if route is not None:
                 await self._data(route, parts, scope, receive, send)
             else:
@@ -195,17 +196,25 @@ class BrokerApp:
         if answer is not None:
             await self.broker.outgoing.deliver(answer, send)
 
+    def _check_slashes(self, parts: list[bytes], scope: Any) -> None:
+        """Refuse an escaped slash, which FastAPI would take for a real one."""
+        for at, part in enumerate(parts):
+            if b"%" in part and "/" in (name := _unescaped(part)):
+                self._admission.admit(head_of(scope), NO_ROUTE, CLUSTER)
+                kind = parts[at - 1].decode("ascii").rstrip("s") if at > 1 else "path"
+                raise InvalidName(kind, name)
+
 
 def create_app(config: BrokerConfig, clock: Clock | None = None) -> BrokerApp:
     """Return the app of one broker; nothing is opened before its lifespan starts."""
     return BrokerApp(config, clock)
 
 
-def _control_plane(broker: Broker, connections: ConnectionCounts) -> FastAPI:
+def _control_plane(broker: Broker, connections: ConnectionCounts, admission: Admission) -> FastAPI:
     app = control_plane(
         f"rocketq broker {broker.config.name}",
         "Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
-        broker.config.hosts(),
+        admission,
     )
     install_topics(app, broker)
     install_groups(app, broker)
@@ -231,14 +240,6 @@ def _path_key(parts: list[bytes]) -> _PathKey:
 def _unescaped(part: bytes) -> str:
     text = part.decode("ascii")
     return unquote(text) if "%" in text else text
-
-
-def _check_slashes(parts: list[bytes]) -> None:
-    """Refuse an escaped slash, which FastAPI would take for a real one."""
-    for at, part in enumerate(parts):
-        if b"%" in part and "/" in (name := _unescaped(part)):
-            kind = parts[at - 1].decode("ascii").rstrip("s") if at > 1 else "path"
-            raise InvalidName(kind, name)
 
 
 async def _refuse(error: RocketqError, more: Headers, send: Send) -> None:

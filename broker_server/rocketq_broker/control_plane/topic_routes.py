@@ -7,6 +7,7 @@ writer; a handler only waits for its answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -113,11 +114,17 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
         )
 
     @app.get("/v1/messages/{message_id}")
-    @declare(Permission.CONSUME, Resource.TOPIC)
+    @declare(Permission.CONSUME, Resource.TOPIC, name_of=_topic_of_message)
     async def message(message_id: str) -> Response:
         """One message by its id, `broker:topic:queue:offset`."""
         document = await broker.pull.message(message_id)
         return Response(document, media_type=calls.JSON)
+
+
+def _topic_of_message(path_parameters: Mapping[str, str]) -> str:
+    """Return the topic in a message id; "" if it is not one, which the handler refuses."""
+    parts = path_parameters["message_id"].split(":")
+    return parts[1] if len(parts) == 4 else ""
 
 
 def check_name(kind: str, name: str) -> None:

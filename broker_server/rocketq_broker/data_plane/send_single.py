@@ -7,7 +7,7 @@ the same measurements, answered with the same bytes.
 
 It knows only how to say yes. Whatever is not plain (another form, several batches, compression, no queue
 named, a topic that is to be created or may not be sent to, a limit or rule that is broken, a broker that is
-not running, no room) and whatever `admission.admit` refuses is not taken. The usual way decides that, and
+not running, no room) and whatever `Admission.admit` refuses is not taken. The usual way decides that, and
 says why.
 """
 
@@ -18,11 +18,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rocketq.errors import RocketqError
-from rocketq.http_server.admission import Head
-from rocketq.http_server.admission import admit as admit_call
+from rocketq.http_server.admission import Admission, Head
 from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.error_answers import error_answer
-from rocketq.http_server.permissions import Rule
+from rocketq.http_server.permissions import NamedResource, Resource, Rule
 from rocketq.model import (
     KEY_BYTES_MAX,
     QUEUE_COUNT_MAX,
@@ -78,6 +77,7 @@ class QuickSends:
         measurements: Measurements,
         send: SendProcessor,
         rule: Rule,
+        admission: Admission,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:
@@ -86,7 +86,7 @@ class QuickSends:
         self._measurements = measurements
         self._send = send
         self._rule = rule
-        self._hosts = config.hosts()
+        self._admission = admission
         self._enter = enter
         self._leave = leave
         self.completions = completions
@@ -100,7 +100,8 @@ class QuickSends:
             return False
         started = time.perf_counter()
         try:
-            admit_call(Head(call.headers, call.local), self._rule, self._hosts)
+            resource = NamedResource(Resource.TOPIC, target.topic)
+            self._admission.admit(Head(call.headers, call.local), self._rule, resource)
             topic = self._store.topic(target.topic)
             if not topic.perm & _WRITE or target.queue >= topic.write_queues:
                 return False
