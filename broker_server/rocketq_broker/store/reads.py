@@ -33,7 +33,8 @@ from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
-from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.index.key_index import KeyIndex
+from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
