@@ -4,12 +4,12 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
-    a send of one small message                          quick_sends, without a task
+    a send of one small message                          send_single, without a task
     anything else                                        FastAPI (control, operations, docs)
 
-Every call passes `admission.admit` before its body is read: here, in quick_sends, or in FastAPI's routes
+Every call passes `Admission.admit` before its body is read: here, in `send_single`, or in FastAPI's routes
 (`control_plane`). A data call is found by cutting its raw path at the slashes, before anything is
-unescaped: a name that holds an escaped slash can so never become another path.
+unescaped, so a name that holds an escaped slash never becomes another path.
 Until the broker has started every call is answered 503; later every call under /v1 is, while it is not
 running.
 """
@@ -30,14 +30,14 @@ from prometheus_client import CollectorRegistry
 from rocketq.clock import Clock
 from rocketq.errors import BrokerUnavailable, InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
-from rocketq.http_server.admission import admit
+from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.control_plane import control_plane, head_of
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
 from rocketq.http_server.health import add_operations
 from rocketq.http_server.openapi import add_documentation
-from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.model import Perm
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq_broker.broker import Broker, Phase
@@ -58,7 +58,7 @@ from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 @dataclass(frozen=True, slots=True)
 class DataRoute:
-    """A route of the data plane, with the permission it needs."""
+    """A route of the data plane, with its rule; `{topic}` is the third part of its path."""
 
     method: str
     path: str
@@ -105,8 +105,8 @@ class BrokerApp:
         self._config = config
         self._clock = clock
         self._on_failure = on_failure
+        self._admission = Admission(config.hosts())
         self._address = ""
-        self._hosts = config.hosts()
         self._whole = ErrorBoundary(self._http)
         self._paths: dict[_PathKey, dict[str, DataRoute]] = {}
         for route in DATA_ROUTES:
@@ -174,7 +174,7 @@ class BrokerApp:
             self._start_failure = error
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
-        self._service = _Service(broker, self.connection_counts)
+        self._service = _Service(broker, self.connection_counts, self._admission)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await broker.stop()
@@ -193,11 +193,12 @@ class BrokerApp:
             parts = raw_path.split(b"/")
             methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
             if methods is None:
-                _check_slashes(parts)
+                self._check_slashes(parts, scope)
                 await service.control(scope, receive, send)
                 return
             route = methods.get(scope["method"])
-            admit(head_of(scope), NO_ROUTE if route is None else route.rule, self._hosts)
+            topic = NamedResource(Resource.TOPIC, _unescaped(parts[_TOPIC_PART]))
+            self._admission.admit(head_of(scope), NO_ROUTE if route is None else route.rule, topic)
             if route is not None:
                 await service.answer(route, _data_request(parts, scope, receive), send)
             else:
@@ -206,11 +207,19 @@ class BrokerApp:
         finally:
             service.broker.leave()
 
+    def _check_slashes(self, parts: list[bytes], scope: Any) -> None:
+        """Refuse an escaped slash, which FastAPI would take for a real one."""
+        for at, part in enumerate(parts):
+            if b"%" in part and "/" in (name := _unescaped(part)):
+                self._admission.admit(head_of(scope), NO_ROUTE, CLUSTER)
+                kind = parts[at - 1].decode("ascii").rstrip("s") if at > 1 else "path"
+                raise InvalidName(kind, name)
+
 
 class _Service:
     """What answers the calls of a broker that has started: the data plane's processors and FastAPI."""
 
-    def __init__(self, broker: Broker, connections: ConnectionCounts) -> None:
+    def __init__(self, broker: Broker, connections: ConnectionCounts, admission: Admission) -> None:
         config, store, pool = broker.config, broker.store, broker.executor
         self.broker = broker
         self._outgoing = Outgoing(config.outgoing_bytes_max)
@@ -230,7 +239,7 @@ class _Service:
         #: Takes the sends of one small message.
         self.quick = QuickSends(
             config, store, broker.completions, broker.measurements, send,
-            SEND.rule, broker.enter, broker.leave,
+            SEND.rule, admission, broker.enter, broker.leave,
         )  # fmt: skip
         gauges = Gauges(
             held_calls=lambda: len(broker.held),
@@ -242,7 +251,7 @@ class _Service:
             lags=partial(group_lags, store),
         )
         #: Everything but the data plane.
-        self.control = _control_plane(broker, send, self._pull, gauges, connections)
+        self.control = _control_plane(broker, send, self._pull, gauges, connections, admission)
 
     async def answer(self, route: DataRoute, request: DataRequest, send: Send) -> None:
         """Answer a call of the data plane."""
@@ -273,11 +282,12 @@ def _control_plane(
     pull: PullProcessor,
     gauges: Gauges,
     connections: ConnectionCounts,
+    admission: Admission,
 ) -> FastAPI:
     app = control_plane(
         f"rocketq broker {broker.config.name}",
         "Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
-        broker.config.hosts(),
+        admission,
     )
     install_topics(app, broker, send.forget_topic)
     install_groups(app, broker, pull.message)
@@ -313,14 +323,6 @@ def _data_request(parts: list[bytes], scope: Any, receive: Receive) -> DataReque
 def _unescaped(part: bytes) -> str:
     text = part.decode("ascii")
     return unquote(text) if "%" in text else text
-
-
-def _check_slashes(parts: list[bytes]) -> None:
-    """Refuse an escaped slash, which FastAPI would take for a real one."""
-    for at, part in enumerate(parts):
-        if b"%" in part and "/" in (name := _unescaped(part)):
-            kind = parts[at - 1].decode("ascii").rstrip("s") if at > 1 else "path"
-            raise InvalidName(kind, name)
 
 
 async def _refuse(error: RocketqError, more: Headers, send: Send) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
 from rocketq.errors import InvalidRequest, RouteNotFound
+from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.control_plane import control_plane
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read_body
@@ -100,7 +101,7 @@ def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
     app = control_plane(
         "rocketq NameServer",
         "Which topics there are, on which brokers, at which addresses.",
-        nameserver.config.hosts(),
+        Admission(nameserver.config.hosts()),
     )
     _install_brokers(app, nameserver)
     _install_routes(app, nameserver)

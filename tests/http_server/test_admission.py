@@ -13,8 +13,8 @@ import pytest
 
 from rocketq.errors import InvalidConfiguration, InvalidRequest
 from rocketq.errors.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
-from rocketq.http_server.admission import Head, accepted_hosts, admit, hosts_given
-from rocketq.http_server.permissions import NO_ROUTE, Permission, Resource, Rule
+from rocketq.http_server.admission import Admission, Head, accepted_hosts, hosts_given
+from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import write_stream
@@ -31,7 +31,10 @@ from rocketq_nameserver.config import NameServerConfig
 from tests.support.http_client import Http
 
 RULE = Rule(Permission.ADMIN, Resource.TOPIC)
-HOSTS = accepted_hosts("192.0.2.1", "http://broker.example:8080", ["other.example", "2001:db8::1"])
+TOPIC = NamedResource(Resource.TOPIC, "orders")
+ADMISSION = Admission(
+    accepted_hosts("192.0.2.1", "http://broker.example:8080", ["other.example", "2001:db8::1"])
+)
 LOCAL = "10.1.2.3"
 
 
@@ -39,7 +42,7 @@ def check(host: str | None = "localhost", version: str = "1.1", **headers: str) 
     given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     if host is not None:
         given.append((b"host", host.encode("latin-1")))
-    admit(Head(given, LOCAL, version), RULE, HOSTS)
+    ADMISSION.admit(Head(given, LOCAL, version), RULE, TOPIC)
 
 
 # --- the decision -----------------------------------------------------------------------------
@@ -77,7 +80,7 @@ def test_a_request_has_one_host_unless_it_is_older_than_hosts() -> None:
         check(None)
     check(None, version="1.0")
     with pytest.raises(InvalidRequest, match="twice"):
-        admit(Head([(b"host", b"localhost"), (b"host", b"localhost")], LOCAL), RULE, HOSTS)
+        ADMISSION.admit(Head([(b"host", b"localhost"), (b"host", b"localhost")], LOCAL), RULE, TOPIC)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_a_compressed_body_is_refused_whatever_it_holds() -> None:
 
 def test_nobody_minds_the_kind_of_a_body_that_nobody_reads() -> None:
     head = [(b"host", b"localhost"), (b"content-length", b"2"), (b"content-type", b"text/plain")]
-    admit(Head(head, LOCAL), NO_ROUTE, HOSTS)
+    ADMISSION.admit(Head(head, LOCAL), NO_ROUTE, CLUSTER)
 
 
 @pytest.mark.parametrize("host", ["http://a", "a:80", "a/b", "", "a b", "[::1]:9", "*", "*.a", "user@a"])
@@ -210,6 +213,71 @@ def test_pages_of_the_server_and_known_hosts_are_answered(server: Http) -> None:
     for headers in (own, {"host": "localhost"}, {"host": f"127.0.0.1:{server.port}"}):
         for path in ("/docs", "/docs/openapi.json", "/metrics", "/livez", "/v1/topics"):
             assert server.call("GET", path, headers=headers).status == 200, path
+
+
+#: What a path names; a path parameter of another name has no resource of its own.
+NAMES = {"topic": "a.topic", "group": "a.group", "sink": "a.sink", "message_id": "broker-a:a.topic:0:0"}
+
+
+def resource_of(method: str, path: str) -> NamedResource:
+    """What `admit` must be given for a call, by the words of its path alone."""
+    if path.startswith(("/v1/topics/{topic}", "/v1/routes/{topic}", "/v1/messages/{message_id}")):
+        return NamedResource(Resource.TOPIC, "a.topic")
+    if path.startswith("/v1/groups/{group}"):
+        return NamedResource(Resource.GROUP, "a.group")
+    if path.startswith("/v1/sinks/{sink}") and not path.endswith(("/check", "/publications")):
+        return NamedResource(Resource.SINK, "a.sink")
+    return CLUSTER
+
+
+def test_every_route_gives_admission_the_resource_that_it_names(
+    app: BrokerApp | NameServerApp, server: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[NamedResource] = []
+    admit = Admission.admit
+
+    def recorded(self: Admission, head: Head, rule: Rule, resource: NamedResource) -> None:
+        assert rule is NO_ROUTE or rule.resource is resource.kind
+        given.append(resource)
+        admit(self, head, rule, resource)
+
+    monkeypatch.setattr(Admission, "admit", recorded)
+    routes = app.control.routes if isinstance(app, BrokerApp) else app.api.routes
+    paths = [(method, route.path) for route in routes for method in route.methods]  # type: ignore[attr-defined]
+    if isinstance(app, BrokerApp):
+        paths += [(route.method, route.path) for route in DATA_ROUTES]
+    # A page's origin: every call is refused at the door, so none of them changes or stops anything.
+    for method, path in paths:
+        named = re.sub(r"{(\w+)}", lambda found: NAMES.get(found[1], "0"), path)
+        for escaped in (named, named.replace("a.", "%61.")):
+            given.clear()
+            assert server.call(method, escaped, headers={"origin": "null"}).code == "FOREIGN_ORIGIN"
+            assert given == [resource_of(method, path)], (method, escaped)
+
+
+def test_a_short_send_gives_admission_its_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[NamedResource] = []
+    admit = Admission.admit
+
+    def recorded(self: Admission, head: Head, rule: Rule, resource: NamedResource) -> None:
+        given.append(resource)
+        admit(self, head, rule, resource)
+
+    body = write_stream([from_messages([Message(b"x")])]).to_pybytes()
+    with ServerThread(broker_app.create_app(BrokerConfig(name="a", data_dir=tmp_path, port=0))) as running:
+        broker = Http(running.address)
+        broker.create("orders")
+        monkeypatch.setattr(Admission, "admit", recorded)
+        assert broker.send("orders", body, "?queue=0", {"content-type": ARROW_STREAM}).status == 200
+    # One call of `admit`: the send took the short path, and did not come through the other door.
+    assert given == [TOPIC]
+
+
+def test_a_name_with_an_escaped_slash_passes_admission_too(
+    app: BrokerApp | NameServerApp, server: Http
+) -> None:
+    path = "/v1/topics/a%2Fb/statistics" if isinstance(app, BrokerApp) else "/v1/routes/a%2Fb"
+    assert server.call("GET", path, headers={"origin": "null"}).code == "FOREIGN_ORIGIN"
 
 
 def test_a_send_from_a_page_stores_nothing_and_takes_no_short_path(

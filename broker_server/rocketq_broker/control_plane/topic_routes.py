@@ -7,7 +7,7 @@ writer; a handler only waits for its answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -118,11 +118,17 @@ def install_groups(app: FastAPI, broker: Broker, read_message: Callable[[str], A
         )
 
     @app.get("/v1/messages/{message_id}")
-    @declare(Permission.CONSUME, Resource.TOPIC)
+    @declare(Permission.CONSUME, Resource.TOPIC, name_of=_topic_of_message)
     async def message(message_id: str) -> Response:
         """One message by its id, `broker:topic:queue:offset`."""
         document = await read_message(message_id)
         return Response(document, media_type=calls.JSON)
+
+
+def _topic_of_message(path_parameters: Mapping[str, str]) -> str:
+    """Return the topic in a message id; "" if it is not one, which the handler refuses."""
+    parts = path_parameters["message_id"].split(":")
+    return parts[1] if len(parts) == 4 else ""
 
 
 def _incarnation(broker: Broker, topic: str) -> str | None:

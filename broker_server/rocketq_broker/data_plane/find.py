@@ -30,7 +30,7 @@ from rocketq_broker.data_plane.decoding_room import DecodingRoom, found_bytes
 from rocketq_broker.data_plane.find_by_time import PARAMETERS, time_page, time_query
 from rocketq_broker.data_plane.message_limits import PROPERTIES_BYTES_MAX
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, key_of, number, parse, whole_number
-from rocketq_broker.store.index.key_index import FOUND_BYTES_MAX, PlaceInLog
+from rocketq_broker.store.index.key_query import FOUND_BYTES_MAX, PlaceInLog
 from rocketq_broker.store.log.time_search import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
 

@@ -7,7 +7,7 @@ answered with the same bytes.
 
 This module only accepts. It does not take any other form, a large body, a send that names no queue, a topic
 that is to be created or may not be sent to, a limit or rule that is broken, a broker that is not running or
-has no room, and whatever `admission.admit` refuses. The usual way decides these cases, and says why.
+has no room, and whatever `Admission.admit` refuses. The usual way decides these cases, and says why.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rocketq.errors import RocketqError
-from rocketq.http_server.admission import Head
-from rocketq.http_server.admission import admit as admit_call
+from rocketq.http_server.admission import Admission, Head
 from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.error_answers import error_answer
-from rocketq.http_server.permissions import Rule
+from rocketq.http_server.permissions import NamedResource, Resource, Rule
 from rocketq.model import QUEUE_COUNT_MAX, Appended, Message, Perm, SendStatus
 from rocketq.protocol.broker_documents import OCTET_STREAM, SendAnswer, encode
 from rocketq.protocol.plain_message import PROPERTY_PREFIX
@@ -69,6 +68,7 @@ class QuickSends:
         measurements: Measurements,
         send: SendProcessor,
         rule: Rule,
+        admission: Admission,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:
@@ -77,7 +77,7 @@ class QuickSends:
         self._measurements = measurements
         self._send = send
         self._rule = rule
-        self._hosts = config.hosts()
+        self._admission = admission
         self._enter = enter
         self._leave = leave
         self.completions = completions
@@ -92,7 +92,8 @@ class QuickSends:
             return False
         started = time.perf_counter()
         try:
-            admit_call(Head(call.headers, call.local), self._rule, self._hosts)
+            resource = NamedResource(Resource.TOPIC, name)
+            self._admission.admit(Head(call.headers, call.local), self._rule, resource)
             given = parse(query, _PARAMETERS, PROPERTY_PREFIX)
             queue = number(given.get("queue", ""), "parameter queue", 0, QUEUE_COUNT_MAX)
             topic = self._store.topic(name)

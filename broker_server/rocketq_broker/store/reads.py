@@ -35,7 +35,8 @@ from rocketq_broker.store.disk.cached_reads import cached_only
 from rocketq_broker.store.disk.files import NotCached
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
-from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.index.key_index import KeyIndex
+from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.queue_reader import StoreQueueReader
 from rocketq_broker.store.log.sound_frames import located

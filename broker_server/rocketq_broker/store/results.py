@@ -9,7 +9,7 @@ from rocketq.protocol.broker_documents import QueueSpan, UncoveredRange
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.index.index_file import EARLIEST_US, LATEST_US, Hole
-from rocketq_broker.store.index.key_index import PlaceInLog
+from rocketq_broker.store.index.key_query import PlaceInLog
 from rocketq_broker.store.log.consume_queue import ConsumeQueue
 from rocketq_broker.store.upkeep.clock_record import ClockRecord
 

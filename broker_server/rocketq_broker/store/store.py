@@ -38,7 +38,8 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import DiskUsage, Files, OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.errors import LogFailed, StoreError
-from rocketq_broker.store.index.key_index import KeyIndex, KeyQuery
+from rocketq_broker.store.index.key_index import KeyIndex
+from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.reads import PullResult, StoreReads

@@ -1,7 +1,9 @@
-"""Which calls a server takes: one decision, made of the head of a request before its body is read.
+"""The one door of a server: `Admission.admit` decides about every call before its body is read.
 
-A server asks nobody for a password, so whoever reaches it may use it. A page on the web reaches it too,
-through the browser of somebody who does. `admit` refuses such calls, without any configuration:
+It is given the head of the call, the rule of its route, and the resource that the call names. Authentication
+and authorization will be further steps of it; until then whoever reaches a server may use it. A page on the
+web also reaches a server, through the browser of a user who does. `admit` refuses such calls, without any
+configuration:
 
     Host           421    A page can have a name of its own point to this server's address (DNS rebinding).
                           The browser then takes page and server for one origin, but it sends that name.
@@ -33,7 +35,7 @@ from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidConfiguration, InvalidRequest
 from rocketq.errors.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
-from rocketq.http_server.permissions import Rule
+from rocketq.http_server.permissions import NamedResource, Rule
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -88,11 +90,24 @@ def hosts_given(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(host.strip() for value in values for host in value.split(",") if host.strip())
 
 
-def admit(head: Head, rule: Rule, hosts: AcceptedHosts) -> None:
-    """Return if the call may go on.
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a server decides by; one object, which all its ways in share."""
 
-    Raises MisdirectedRequest, ForeignOrigin, UnsupportedMediaType, or InvalidRequest without one Host.
-    """
+    hosts: AcceptedHosts
+
+    def admit(self, head: Head, rule: Rule, resource: NamedResource) -> None:
+        """Return if the call may go on.
+
+        Raises MisdirectedRequest, ForeignOrigin, UnsupportedMediaType, or InvalidRequest without one Host.
+        No rule is about `resource` yet.
+        """
+        _check_page(head, self.hosts)
+        _check_media_type(head, rule)
+
+
+def _check_page(head: Head, hosts: AcceptedHosts) -> None:
+    """Refuse what a page of another site has a browser send."""
     fields = dict(head.headers)
     if len(fields) < len(head.headers) and [name for name, _ in head.headers].count(b"host") > 1:
         raise InvalidRequest("Host", "it is given twice", hint="Send it once.")
@@ -105,6 +120,11 @@ def admit(head: Head, rule: Rule, hosts: AcceptedHosts) -> None:
     origin = fields.get(b"origin")
     if origin is not None and not _is_same_origin(origin, host):
         raise ForeignOrigin(_shown(origin), _shown(host))
+
+
+def _check_media_type(head: Head, rule: Rule) -> None:
+    """Refuse a body that the route does not take."""
+    fields = dict(head.headers)
     encoding = fields.get(b"content-encoding", b"identity")
     if encoding.lower() != b"identity":
         raise UnsupportedMediaType("Content-Encoding", _shown(encoding), "no encoding")

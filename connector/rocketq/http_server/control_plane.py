@@ -1,7 +1,8 @@
 """The FastAPI app of a server's control plane: what is the same for every server.
 
-Every call passes `admission.admit` with the rule of its route before its body is read. A query parameter that
-a route does not know is refused, every error is a document of ours, and no path is redirected.
+Every call passes `Admission.admit` with the rule of its route and the resource that its path names, before
+its body is read. A query parameter that a route does not know is refused, every error is answered with an
+error document, and no path is redirected.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from rocketq.http_server.admission import AcceptedHosts, Head, admit
+from rocketq.http_server.admission import Admission, Head
 from rocketq.http_server.error_answers import install_error_answers
 from rocketq.http_server.known_parameters import known_parameters_only
-from rocketq.http_server.permissions import NO_ROUTE, rule_of
+from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, rule_of
 
 
-def control_plane(title: str, description: str, hosts: AcceptedHosts) -> FastAPI:
-    """Return an app without routes; `documentation.add_documentation` adds its pages at last."""
+def control_plane(title: str, description: str, admission: Admission) -> FastAPI:
+    """Return an app without routes; `openapi.add_documentation` adds its pages at last."""
     app = FastAPI(
         title=title,
         version=version("rocketq"),
@@ -29,11 +30,11 @@ def control_plane(title: str, description: str, hosts: AcceptedHosts) -> FastAPI
         dependencies=[Depends(known_parameters_only)],
     )
     install_error_answers(app)
-    app.router.route_class = _admitted_route(hosts)
+    app.router.route_class = _admitted_route(admission)
     not_found = app.router.default
 
     async def no_route(scope: Scope, receive: Receive, send: Send) -> None:
-        admit(head_of(scope), NO_ROUTE, hosts)
+        admission.admit(head_of(scope), NO_ROUTE, CLUSTER)
         await not_found(scope, receive, send)
 
     app.router.default = no_route
@@ -46,12 +47,13 @@ def head_of(scope: Scope) -> Head:
     return Head(scope["headers"], server[0] if server else "", scope["http_version"])
 
 
-def _admitted_route(hosts: AcceptedHosts) -> type[APIRoute]:
+def _admitted_route(admission: Admission) -> type[APIRoute]:
     """Return the class of the routes: each admits a call before it handles it."""
 
     class AdmittedRoute(APIRoute):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-            admit(head_of(scope), rule_of(self.endpoint) or NO_ROUTE, hosts)
+            rule = rule_of(self.endpoint) or NO_ROUTE
+            admission.admit(head_of(scope), rule, rule.named(scope["path_params"]))
             await super().handle(scope, receive, send)
 
     return AdmittedRoute

@@ -1,16 +1,16 @@
-"""What each route needs to be allowed and which bodies it takes, declared as data beside it.
+"""The rule of each route: the permission that it needs, the resource that it names, the bodies that it takes.
 
-The media types are enforced by `admission.admit`, which every call passes with the rule of its route. The
-permission is not enforced yet. It is declared so that it can be enforced there, and so that a test can walk
-all routes of a service and fail on one without a rule.
+A route declares its rule beside its handler. Every call passes `Admission.admit` with the rule of its route
+and with the resource that the call names. The media types are enforced there. The permission is not enforced
+yet: that will be a further step of `admit`. Tests walk all routes of a server and fail on one without a rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketq.protocol.broker_documents import JSON
 
@@ -30,7 +30,7 @@ class Permission(StrEnum):
 
 
 class Resource(StrEnum):
-    """What the permission is held on."""
+    """The kind of thing that a permission is held on; the value is the path parameter that has its name."""
 
     CLUSTER = "cluster"
     TOPIC = "topic"
@@ -38,29 +38,56 @@ class Resource(StrEnum):
     SINK = "sink"
 
 
+class NamedResource(NamedTuple):
+    """One thing that a call is about: its kind and its name. The cluster has no name."""
+
+    kind: Resource
+    name: str = ""
+
+
+CLUSTER: Final = NamedResource(Resource.CLUSTER)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The permission that a route needs, and on what; any of `alternatives` will do as well.
 
     `media_types` are those of the bodies that it takes, in lower case; none: nobody reads the body.
+    The name of the resource is the path parameter of its kind (`{topic}`, `{group}`, `{sink}`), or what
+    `name_of` makes of the path parameters.
     """
 
     permission: Permission
     resource: Resource
     alternatives: tuple[Permission, ...] = ()
     media_types: tuple[bytes, ...] = (JSON.encode(),)
+    name_of: Callable[[Mapping[str, str]], str] | None = None
+
+    def named(self, path_parameters: Mapping[str, str]) -> NamedResource:
+        """Return the resource that a call with these path parameters, unescaped, is about."""
+        if self.resource is Resource.CLUSTER:
+            return CLUSTER
+        if self.name_of is not None:
+            return NamedResource(self.resource, self.name_of(path_parameters))
+        return NamedResource(self.resource, path_parameters[self.resource.value])
 
 
 #: For a path that has no route: the caller may learn that.
 NO_ROUTE: Final = Rule(Permission.METRICS, Resource.CLUSTER, media_types=())
 
 
-def declare(permission: Permission, resource: Resource, *alternatives: Permission) -> Callable[[F], F]:
+def declare(
+    permission: Permission,
+    resource: Resource,
+    *alternatives: Permission,
+    name_of: Callable[[Mapping[str, str]], str] | None = None,
+) -> Callable[[F], F]:
     """Mark a handler with the rule of its route."""
 
     def mark(handler: F) -> F:
         # A bound method has no attributes of its own; its function has.
-        setattr(getattr(handler, "__func__", handler), _RULE, Rule(permission, resource, alternatives))
+        rule = Rule(permission, resource, alternatives, name_of=name_of)
+        setattr(getattr(handler, "__func__", handler), _RULE, rule)
         return handler
 
     return mark

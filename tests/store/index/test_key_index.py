@@ -11,7 +11,7 @@ from rocketq.errors import TopicNotFound
 from rocketq.model import Message
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.index import index_file, key_index
-from rocketq_broker.store.index.key_index import PlaceInLog
+from rocketq_broker.store.index.key_query import PlaceInLog
 from rocketq_broker.store.store import KeyQuery
 from tests.support.driver import Driver, config, opened
 

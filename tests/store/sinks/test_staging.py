@@ -19,7 +19,7 @@ from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.sink_documents import StageName
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.files import OSFiles
-from rocketq_broker.store.index.key_index import KeyQuery
+from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.recovery.salvage import LostStaged, salvage
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles

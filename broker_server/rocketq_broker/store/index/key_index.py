@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ from rocketq_broker.store.index.index_file import (
     Stretch,
     of_hash,
 )
+from rocketq_broker.store.index.key_query import KeyQuery, PlaceInLog, Search
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import next_sound_frame, sound_frames_behind, sound_header
@@ -61,32 +62,6 @@ FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
 #: Files smaller than this are joined with what follows, so restarts leave no crumbs.
 SMALL_FILE_ENTRIES: Final = FILE_ENTRIES // 2
-#: What a search returns at most, in bytes of decoded messages, unless its first message alone is larger.
-FOUND_BYTES_MAX: Final = 4 * 1024 * 1024
-
-
-class PlaceInLog(NamedTuple):
-    """Which message: the log offset of its frame, and its row there."""
-
-    log_offset: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeyQuery:
-    """What to find: messages of `topic` with `key`, stored within [begin_us, end_us], newest first.
-
-    At most `limit` messages and `bytes_max` bytes of them, but always one. With `before`, only messages that
-    lie before that place in the log.
-    """
-
-    topic: str
-    key: bytes
-    begin_us: int = 0
-    end_us: int = (1 << 63) - 1
-    limit: int = 64
-    bytes_max: int = FOUND_BYTES_MAX
-    before: PlaceInLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +72,6 @@ class Step:
     entries: Entries | None = None
     hole: Hole | None = None
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What a search found, each message a slice of one, and the holes that may hide more of it.
-
-    `last` is the place of the last message if the search stopped at the query's limit or bytes, else None.
-    """
-
-    slices: tuple[FrameSlice, ...]
-    holes: tuple[Hole, ...]
-    last: PlaceInLog | None = None
 
 
 def key_hashes(topic: str, column: pa.Array) -> npt.NDArray[np.uint64]:
