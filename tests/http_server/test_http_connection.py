@@ -388,8 +388,8 @@ def test_a_body_of_many_small_chunks_is_under_no_limit_of_a_head(serve: Serve) -
 def tls_server(probe: Probe, limits: ServerLimits) -> Iterator[ServerThread]:
     """Serve over TLS, whose transports cannot shut one side down (`can_write_eof` is False)."""
     server = ServerThread(probe, limits=limits)
-    server._server.config.ssl_certfile = TLS / "test_certificate.pem"
-    server._server.config.ssl_keyfile = str(TLS / "test_key.pem")
+    server.settings.ssl_certfile = TLS / "test_certificate.pem"
+    server.settings.ssl_keyfile = str(TLS / "test_key.pem")
     with server:
         yield server
         probe.release()

@@ -15,7 +15,7 @@ from rocketq.http_server.connection.http_connection import HttpConnection
 RELIED_ON: dict[str, Any] = {
     "FlowControl": FlowControl,
     "RequestResponseCycle": RequestResponseCycle,
-    "_start_asgi_task": HttpToolsProtocol._start_asgi_task,
+    "_start_asgi_task": vars(HttpToolsProtocol)["_start_asgi_task"],
     "on_url": HttpToolsProtocol.on_url,
 }
 #: Of uvicorn 0.54.0.

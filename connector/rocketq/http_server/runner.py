@@ -301,6 +301,11 @@ class ServerThread:
         return self._server.counts
 
     @property
+    def settings(self) -> uvicorn.Config:
+        """uvicorn's settings of the service; they may be changed before it is started."""
+        return self._server.config
+
+    @property
     def state(self) -> ServerState:
         """uvicorn's state of the running service: its open connections and how many calls it answered."""
         return self._server.server_state
