@@ -448,7 +448,7 @@ def test_the_limits_are_the_documented_ones() -> None:
         f"| taking an answer, as time that the server waits for it | {limits.answer_ms // 1000} s |",
         f"| nothing between two requests | {limits.idle_ms // 1000} s |",
         f"| open connections | {limits.connections_max:,} |",
-        f"within {limits.shutdown_ms // 1000} s.",
+        f"within {limits.shutdown_ms // 1000} s",
     ):
         assert line in table
     for reason in Cut:
