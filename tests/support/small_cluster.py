@@ -27,6 +27,7 @@ from rocketq.protocol.broker_documents import (
     TopicOffsets,
 )
 from rocketq.protocol.frame import FrameKind, encode
+from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.nameserver_documents import (
     BrokerData,
     BrokerIdentity,
@@ -37,6 +38,7 @@ from rocketq.protocol.nameserver_documents import (
     TopicList,
     TopicRoute,
 )
+from rocketq_broker.data_plane.send_plain import read_message
 from tests.support.small_server import Answer, Asked, SmallServer
 
 TOPIC = "t"
@@ -115,7 +117,10 @@ class SmallBroker:
     def _send(self, asked: Asked) -> Answer:
         queues = tuple(int(q) for q in asked.query["queue"].split(","))
         self.sends.append(queues)
-        batches = [message.batch for message in read_stream(asked.body)]
+        if asked.headers.get("content-type") == calls.OCTET_STREAM:
+            batches = [from_messages([read_message(asked.query, asked.body)])]
+        else:
+            batches = [message.batch for message in read_stream(asked.body)]
         appended = tuple(self.put(q, batch) for q, batch in zip(queues, batches, strict=True))
         return Answer(body=calls.encode(SendAnswer(self.status, self.name, TOPIC, appended)))
 
