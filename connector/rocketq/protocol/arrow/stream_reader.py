@@ -24,7 +24,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -55,17 +54,18 @@ def _fields(kind: pa.DataType) -> int:
     return 1 + sum(_fields(kind.field(at).type) for at in range(kind.num_fields))
 
 
+def _buffers(kind: pa.DataType) -> int:
+    """Return how many buffers a column of this type has, those of its children included (Arrow's layouts)."""
+    children = sum(_buffers(kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_struct(kind):
+        return 1 + children
+    return 3 if pa.types.is_binary(kind) or pa.types.is_string(kind) else 2 + children
+
+
 #: Fields and buffers of message/1, those of the map's entries included.
 _NODES: Final = sum(_fields(field.type) for field in MESSAGE_SCHEMA)
-
-
-@cache
-def _buffers() -> int:
-    """Return how many buffers a batch has. Not at import: pyarrow loads pandas with its first array."""
-    return sum(len(nulls(1, field.type).buffers()) for field in MESSAGE_SCHEMA)
-
-
-_BUFFER_VECTOR: Final = struct.Struct(f"<I{2 * _buffers()}q")
+_BUFFERS: Final = sum(_buffers(field.type) for field in MESSAGE_SCHEMA)
+_BUFFER_VECTOR: Final = struct.Struct(f"<I{2 * _BUFFERS}q")
 _BODY_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("body")
 _MAP_COLUMN: Final = MESSAGE_SCHEMA.get_field_index("properties")
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
@@ -318,7 +318,7 @@ def _extent(message: _Message) -> tuple[int, int]:
     rows = _scalar(data, batch, 4, "<q")
     nodes = struct.unpack_from("<I", data, _indirect(data, _field(data, batch, 6)))[0]
     buffers = _BUFFER_VECTOR.unpack_from(data, _indirect(data, _field(data, batch, 8)))
-    if nodes != _NODES or buffers[0] != _buffers() or _field(data, batch, 12):
+    if nodes != _NODES or buffers[0] != _BUFFERS or _field(data, batch, 12):
         raise IndexError(f"{nodes} fields and {buffers[0]} buffers are not those of message/1")
     compressed = _field(data, batch, 10) != 0
     body = message.opened.body
