@@ -26,7 +26,8 @@ def documents() -> list[type]:
         for value in vars(module).values()
         if isinstance(value, type) and dataclasses.is_dataclass(value)
     }
-    return sorted(found - {model.MessageQueue}, key=lambda kind: kind.__name__)
+    # What consumers get is made of a document and is none itself.
+    return sorted(found - {model.MessageQueue, model.StoredMessage}, key=lambda kind: kind.__name__)
 
 
 st.register_type_strategy(str, TEXT)
