@@ -11,8 +11,9 @@ import pytest
 from rocketq.model import Message
 from rocketq_broker.data_plane import send
 from rocketq_broker.store.disk.files import NotCached, OSFile
-from tests.broker.conftest import Http, StartBroker, numbered, stream
+from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
+from tests.support.http_client import Http, numbered, stream
 
 ANSWER_S = 30
 

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -31,10 +31,14 @@ def ok(_: Asked) -> Answer:
 
 
 @contextmanager
-def raw_server(serve: object) -> Iterator[str]:
-    """A listening socket; `serve(connection)` runs for each connection in a thread of its own."""
+def raw_server(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A listening socket; a thread runs `serve(connection)` for each connection, until it closes."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
+
+    def served(connection: socket.socket) -> None:
+        with suppress(OSError):
+            serve(connection)
 
     def accept() -> None:
         while True:
@@ -43,7 +47,7 @@ def raw_server(serve: object) -> Iterator[str]:
             except OSError:
                 return
             connections.append(connection)
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()  # type: ignore[arg-type]
+            threading.Thread(target=served, args=(connection,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:

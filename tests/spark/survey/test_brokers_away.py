@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -118,12 +119,18 @@ def test_a_batch_waits_for_a_broker_that_comes_back(
     lose(fragile, orders)
     restarted: list[float] = []
 
-    def restart(seconds: float) -> None:
-        if not restarted:
-            fragile.restart("broker-b")
-        restarted.append(seconds)
+    class PauseThatRestarts:
+        """Stands for the module `time` in the survey alone: other threads still pause."""
 
-    monkeypatch.setattr("pyspark_rocketq.survey.broker_survey.time.sleep", restart)
+        monotonic = staticmethod(time.monotonic)
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            if not restarted:
+                fragile.restart("broker-b")
+            restarted.append(seconds)
+
+    monkeypatch.setattr("pyspark_rocketq.survey.broker_survey.time", PauseThatRestarts)
     assert len(orders.rows(brokerWaitMs="60000")) == 20
     assert restarted
     assert "Waiting for brokers that are away, at most 60000 ms" in caplog.text
@@ -356,6 +363,9 @@ def test_a_read_says_when_a_topic_has_no_record_of_its_brokers(
     source = Source(fragile.nameservers, topic)
     for broker in masters(source):
         broker.create_topic(topic, CreateTopicRequest(read_queues=1, write_queues=1))
+    RouteCache(fragile.nameservers, Transport()).wait_for_route(
+        topic, 30_000, brokers=("broker-a", "broker-b")
+    )
     fill(mq, topic, 2)
     assert len(source.rows()) == 4
     assert f"The record of topic {topic} does not say which brokers hold it" in caplog.text
