@@ -14,6 +14,7 @@ from typing import Any
 from rocketq.errors import SystemBusy
 from rocketq.http_server.error_answers import Receive, Send
 from rocketq.protocol.broker_documents import JSON
+from rocketq_broker.store.disk.files import Data
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -47,7 +48,7 @@ class Answer:
 
     status: int
     headers: Headers
-    chunks: Sequence[bytes]
+    chunks: Sequence[Data]
     taken: Callable[[], None] | None = None
 
 

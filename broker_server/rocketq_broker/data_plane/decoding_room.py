@@ -21,6 +21,7 @@ from rocketq.errors import CorruptFrame
 from rocketq.http_server.budget import ByteBudget
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX, stored_extent
 from rocketq.protocol.frame import FrameKind, scan
+from rocketq_broker.store.disk.files import Data
 
 #: Of one message as an object of Python and as JSON, besides its bytes.
 MESSAGE_BYTES: Final = 512
@@ -109,7 +110,7 @@ def _refuse(granted: asyncio.Future[None], budget: ByteBudget) -> None:
         granted.set_exception(budget.busy())
 
 
-def decoded_bytes(chunks: Sequence[bytes], factor: int, begin: int, end: int | None) -> int:
+def decoded_bytes(chunks: Sequence[Data], factor: int, begin: int, end: int | None) -> int:
     """Return what the decoded form of frames takes, from their metadata; nothing is inflated.
 
     `begin` and `end` bound the queue offsets that are wanted. As `forms.open_chunks`, it counts the
@@ -124,7 +125,7 @@ def decoded_bytes(chunks: Sequence[bytes], factor: int, begin: int, end: int | N
     return factor * inflated + MESSAGE_BYTES * rows
 
 
-def _extents(chunks: Sequence[bytes], begin: int, end: int | None) -> Iterator[tuple[int, int]]:
+def _extents(chunks: Sequence[Data], begin: int, end: int | None) -> Iterator[tuple[int, int]]:
     """Yield the messages and inflated bytes of each frame before the first damaged one."""
     for chunk in chunks:
         try:

@@ -26,6 +26,7 @@ from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.frame import claimed_log_offset
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_within_budget
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq_broker.store.disk.files import Data
 
 #: The messages of one JSON document; one message may be longer.
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -51,7 +52,7 @@ class Decoded:
 
 
 def open_chunks(
-    chunks: Sequence[bytes],
+    chunks: Sequence[Data],
     begin: int,
     end: int | None,
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
@@ -70,7 +71,7 @@ def open_chunks(
     return Decoded(tuple(found), stopped_at)
 
 
-def _frames(chunks: Sequence[bytes], begin: int, end: int | None) -> Iterator[FrameSlice]:
+def _frames(chunks: Sequence[Data], begin: int, end: int | None) -> Iterator[FrameSlice]:
     """Open the frames of all chunks one by one; raise CorruptFrame with the log offset of the damage."""
     for chunk in chunks:
         try:

@@ -6,7 +6,7 @@ confirmed end (`ends`) is seen. A read that meets damaged ConsumeQueue units has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -32,7 +32,7 @@ from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.disk.cached_reads import cached_only
-from rocketq_broker.store.disk.files import NotCached
+from rocketq_broker.store.disk.files import Data, NotCached
 from rocketq_broker.store.errors import CorruptQueue, SegmentGone
 from rocketq_broker.store.filtered_pull.scan import MessageFilter, select
 from rocketq_broker.store.index.key_index import KeyIndex
@@ -48,8 +48,8 @@ from rocketq_broker.store.state.state import State
 
 T = TypeVar("T")
 
-#: What one `pull_cached` reads at most. To copy more takes longer than to hand the read to a thread.
-CACHED_PULL_BYTES_MAX: Final = 256 * 1024
+#: What one `pull_cached` reads at most: somewhat more than a pull without `max_bytes` asks for.
+CACHED_PULL_BYTES_MAX: Final = 5 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PullResult:
     min_offset: int
     max_offset: int
     incarnation: str
-    chunks: list[bytes]
+    chunks: Sequence[Data]
 
 
 class StoreReads:
@@ -252,7 +252,7 @@ class StoreReads:
     def find_in_time(self, query: TimeQuery) -> FoundInTime:
         """Return the messages stored within an interval, oldest first; raise TopicNotFound."""
 
-        def frame(topic: str, queue: int, offset: int) -> list[bytes]:
+        def frame(topic: str, queue: int, offset: int) -> Sequence[Data]:
             return self.pull(topic, queue, offset, max_bytes=1, max_messages=1).chunks
 
         return find_in_time(

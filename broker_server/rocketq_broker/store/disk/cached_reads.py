@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocketq_broker.store.disk.files import File, NotCached
+from rocketq_broker.store.disk.files import Data, File, NotCached
 
 
 class CachedReads:
@@ -24,7 +24,7 @@ class CachedReads:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_left = bytes_max
 
-    def read(self, file: File, size: int, at: int) -> bytes:
+    def read(self, file: File, size: int, at: int) -> Data:
         """Read from the page cache; raise NotCached if it is not all there, or more than may be read."""
         if size > self._bytes_left:
             raise NotCached

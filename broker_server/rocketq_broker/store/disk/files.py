@@ -17,12 +17,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from rocketq.system.durability import sync_directory, sync_file
 from rocketq_broker.store.errors import StoreLocked
+
+#: What was read.
+Data: TypeAlias = "bytes | memoryview"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class File(Protocol):
         """Return up to `size` bytes from `at`; fewer only at the end of the file."""
         ...
 
-    def read_cached(self, size: int, at: int) -> bytes:
+    def read_cached(self, size: int, at: int) -> Data:
         """Return the same without waiting for the disk; raise NotCached where that cannot be had."""
         ...
 
@@ -135,23 +139,23 @@ class OSFile:
             return b"".join(pieces)
         return data
 
-    def read_cached(self, size: int, at: int) -> bytes:
+    def read_cached(self, size: int, at: int) -> Data:
         if _CACHED_ONLY is None:
             raise NotCached
-        data = bytearray(size)
+        # Memory that nobody has filled with zeros: large reads would pay for that.
+        data = np.empty(size, np.uint8).data
         got = 0
-        with memoryview(data) as whole:
-            while got < size:
-                try:
-                    more = os.preadv(self._descriptor, [whole[got:]], at + got, _CACHED_ONLY)
-                except OSError as error:
-                    if error.errno in _NOT_CACHED:
-                        raise NotCached from None
-                    raise
-                if not more:
-                    break
-                got += more
-        return bytes(data[:got])
+        while got < size:
+            try:
+                more = os.preadv(self._descriptor, [data[got:]], at + got, _CACHED_ONLY)
+            except OSError as error:
+                if error.errno in _NOT_CACHED:
+                    raise NotCached from None
+                raise
+            if not more:
+                break
+            got += more
+        return data[:got]
 
     def write(self, parts: Sequence[bytes | pa.Buffer], at: int) -> None:
         for first in range(0, len(parts), PARTS_MAX):

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 
 from rocketq_broker.store.disk.cached_reads import cached_reads
-from rocketq_broker.store.disk.files import File, Files, NotCached
+from rocketq_broker.store.disk.files import Data, File, Files, NotCached
 
 
 class Handles:
@@ -36,7 +36,7 @@ class Handles:
                 self._open.popitem(last=False)
             return file
 
-    def read(self, path: str, size: int, at: int) -> bytes:
+    def read(self, path: str, size: int, at: int) -> Data:
         """Return up to `size` bytes of a file from `at`; fewer only at its end.
 
         Raises FileNotFoundError, or NotCached within `cached_only`: there the file has to be open already,

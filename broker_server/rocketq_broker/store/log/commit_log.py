@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import HEADER_BYTES, Frame, FrameHeader, FrameKind, peek, verify
-from rocketq_broker.store.disk.files import File, Files
+from rocketq_broker.store.disk.files import Data, File, Files
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.errors import LogFailed, MissingSegment, SegmentGone
 
@@ -131,7 +131,7 @@ class CommitLog:
 
     # --- reading ------------------------------------------------------------------
 
-    def read(self, at: int, size: int) -> bytes:
+    def read(self, at: int, size: int) -> Data:
         """Read `size` bytes of one segment; fewer if it ends before. Raise SegmentGone below `begin`."""
         start = self.segment_of(at)
         try:

@@ -200,7 +200,7 @@ class ConsumeQueue:
 
     def _raw(self, first: int, end: int) -> bytes:
         index, within = divmod(first, self._file_units)
-        return self._handles.read(self._path(index), (end - first) * UNIT_BYTES, within * UNIT_BYTES)
+        return bytes(self._handles.read(self._path(index), (end - first) * UNIT_BYTES, within * UNIT_BYTES))
 
     def _crcs(self, begin: int, end: int, block: OpenBlock) -> list[int]:
         """Return the checksums of the blocks in [begin, end), which lie in one file."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from rocketq.errors import CorruptFrame
 from rocketq.model import TimeBoundary
 from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader
+from rocketq_broker.store.disk.files import Data
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import BLOCK_UNITS, ConsumeQueue
 
@@ -40,7 +41,7 @@ class Place(NamedTuple):
 def whole_frames(
     log: CommitLog, queue: ConsumeQueue, topic: str, offset: int, end: int, max_bytes: int,
     max_messages: int | None,
-) -> tuple[list[bytes], int]:  # fmt: skip
+) -> tuple[list[Data], int]:  # fmt: skip
     """Return the frames that hold [offset, ...) and the queue offset after the last; `offset` < `end`.
 
     The frames before a damaged one are answered; the next pull begins at the damaged one. Raises
@@ -89,7 +90,7 @@ def locate(
     return found, at
 
 
-def read(log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place]) -> list[bytes]:
+def read(log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place]) -> list[Data]:
     """Read frames in order; neighbours within a segment come as one piece.
 
     Raises CorruptQueue, or CorruptFrame, if these are not the frames that were looked for.
@@ -132,10 +133,11 @@ def check_extent(log: CommitLog, queue: ConsumeQueue, place: Place) -> None:
 
 
 def _check_identity(
-    log: CommitLog, queue: ConsumeQueue, topic: bytes, frames: Sequence[Place], chunks: Sequence[bytes]
+    log: CommitLog, queue: ConsumeQueue, topic: bytes, frames: Sequence[Place], chunks: Sequence[Data]
 ) -> None:
     rest = iter(chunks)
-    chunk, within = b"", 0
+    chunk: Data = b""
+    within = 0
     for index, place in enumerate(frames):
         if within == len(chunk):
             chunk, within = next(rest), 0

@@ -6,10 +6,11 @@ then goes on at what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from rocketq.model import TimeBoundary
+from rocketq_broker.store.disk.files import Data
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
@@ -34,7 +35,7 @@ class StoreQueueReader:
         queues: Queues,
         entry: Callable[[str], TopicEntry],
         steady: Steady,
-        frame: Callable[[str, int, int], list[bytes]],
+        frame: Callable[[str, int, int], Sequence[Data]],
     ) -> None:
         self._log = log
         self._queues = queues

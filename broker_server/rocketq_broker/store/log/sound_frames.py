@@ -84,7 +84,7 @@ def _candidates(log: CommitLog, place: int, stop: int) -> Iterator[int]:
     consist of nothing else.
     """
     while place + HEADER_BYTES <= stop:
-        data = log.read(place, min(_WINDOW_BYTES, stop - place))
+        data = bytes(log.read(place, min(_WINDOW_BYTES, stop - place)))
         at = data.find(_MAGIC_BYTES, _MAGIC_AT) - _MAGIC_AT
         while 0 <= at <= len(data) - HEADER_BYTES:
             if int.from_bytes(data[at + _LOG_OFFSET_AT : at + _LOG_OFFSET_AT + 8], "little") == place + at:

@@ -12,12 +12,13 @@ nothing is kept between the two.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from rocketq.errors import OffsetOutOfRange
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames
+from rocketq_broker.store.disk.files import Data
 
 
 class PlaceInTime(NamedTuple):
@@ -74,7 +75,7 @@ class QueueReader(Protocol):
         """Return where the queue goes on at `offset` or, if that is gone, behind; None at its end."""
         ...
 
-    def frame(self, topic: str, queue: int, offset: int) -> list[bytes]:
+    def frame(self, topic: str, queue: int, offset: int) -> Sequence[Data]:
         """Return the frame with this offset; raise OffsetOutOfRange if it is gone."""
         ...
 
