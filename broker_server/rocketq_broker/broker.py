@@ -19,7 +19,6 @@ answered 503, and the process is asked to end with an exit code that says so.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,6 +28,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from starlette.concurrency import run_in_threadpool
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnavailable, RocketqError
@@ -109,7 +109,12 @@ class Broker:
             (config.advertise or address).rstrip("/"),
             uuid.uuid4().hex,
         )
-        broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+        try:
+            broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+        except BaseException:
+            await loop.run_in_executor(executor, store.close)
+            executor.shutdown()
+            raise
         try:
             await broker._claim_name()
         except BaseException:
@@ -275,8 +280,9 @@ class Broker:
         self.measurements.forget_topic(topic)
         self.topic_altered(topic)
 
-    def problems(self) -> dict[str, str]:
+    async def problems(self) -> dict[str, str]:
         """Return what keeps this broker from being ready; empty when it is."""
+        disk = await run_in_threadpool(self.store.disk)
         found = {}
         if self.phase is not Phase.RUNNING:
             found["broker"] = self._waits_because if self.phase is Phase.WAITING else self.phase.value
@@ -285,9 +291,8 @@ class Broker:
                 f"{each.nameserver}: {each.problem or 'not registered yet'}"
                 for each in self._registrar.statuses()
             )
-        free = shutil.disk_usage(self.config.data_dir).free
-        if free < self.config.free_disk_bytes_min:
-            found["disk"] = f"{free} bytes are free"
+        if disk.free < self.config.free_disk_bytes_min:
+            found["disk"] = f"{disk.free} bytes are free"
         return found
 
     # --- what other threads tell --------------------------------------------------------------

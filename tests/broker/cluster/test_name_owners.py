@@ -25,8 +25,8 @@ from tests.broker.cluster.test_registrar import (
     free_port,
     known_brokers,
     start_nameserver,
-    wait_until,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import Http, numbered, stream
 from tests.support.registrations import registration
 

@@ -14,6 +14,7 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, FRAMES, JSON
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
+from tests.support.conditions import wait_until
 from tests.support.http_client import JSON as JSON_TYPE
 from tests.support.http_client import Answer, Http, numbered, stream
 
@@ -39,9 +40,8 @@ def held_calls(broker: Http) -> int:
 
 
 def wait_until_held(broker: Http, count: int) -> None:
-    """Ask the broker until it says that so many calls are held; the test's timeout bounds it."""
-    while held_calls(broker) != count:
-        pass
+    """Ask the broker until it says that so many calls are held."""
+    wait_until(lambda: held_calls(broker) == count)
 
 
 def test_frames_come_whole_and_say_where_to_go_on(broker: Http) -> None:

@@ -27,6 +27,7 @@ from rocketq.protocol.sink_documents import (
     StagedAnswer,
     StageName,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import Http, stream
 from tests.support.sink_cluster import (
     SinkCluster,
@@ -35,7 +36,6 @@ from tests.support.sink_cluster import (
     participants,
     stage,
     stages,
-    wait_until,
 )
 
 

@@ -24,6 +24,7 @@ from rocketq.protocol.sink_documents import (
     Participant,
     StageName,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import ARROW, JSON, Http, numbered, stream
 from tests.support.sink_cluster import (
     SinkCluster,
@@ -32,7 +33,6 @@ from tests.support.sink_cluster import (
     look_later,
     stage,
     stages,
-    wait_until,
 )
 
 
