@@ -121,9 +121,9 @@ def look_later(cluster: SinkCluster, clock: ManualClock, ms: int) -> None:
     """Let time pass, and every broker do what is due then."""
     clock.advance(ms)
     for node in cluster.nodes:
-        settler = node.app.broker.settler
-        settler.look()
-        wait_until(lambda: settler.calls == 0)  # noqa: B023
+        publisher = node.app.broker.publisher
+        publisher.look()
+        wait_until(lambda: publisher.calls == 0)  # noqa: B023
 
 
 def stages(cluster: SinkCluster) -> list[int]:

@@ -3,7 +3,7 @@
 Three things make first runs of PySpark fail, and none of them says so: no usable Java
 ("Java gateway process exited"), workers that take another `python3` from PATH than the
 driver ("Python worker failed to connect back"), and a host name that does not resolve.
-`local_session` settles all three before Spark starts.
+`local_session` takes care of all three before Spark starts.
 """
 
 from __future__ import annotations

@@ -159,14 +159,14 @@ class OffsetWatch:
             answer = place.broker.offsets(place.topic, after_total=after, wait_ms=hold_ms)
         except TopicNotFound:
             with self._changed:
-                self._settle(one)
+                self._end_call(one)
                 one.gone, one.known = True, None
                 self._version += 1
         except RocketqError as error:
             self._failed(one, error)
         else:
             with self._changed:
-                self._settle(one)
+                self._end_call(one)
                 if answer != one.known or one.error is not None:
                     self._version += 1
                 one.gone, one.error, one.pause_s = False, None, SUSPECT_PAUSE_FIRST_S
@@ -175,15 +175,15 @@ class OffsetWatch:
             if one.busy:
                 # A defect, which this thread's end reports; nobody may wait for it.
                 with self._changed:
-                    self._settle(one)
+                    self._end_call(one)
 
-    def _settle(self, one: _Watched) -> None:
+    def _end_call(self, one: _Watched) -> None:
         one.busy = one.held = False
         self._changed.notify_all()
 
     def _failed(self, one: _Watched, error: RocketqError) -> None:
         with self._changed:
-            self._settle(one)
+            self._end_call(one)
             one.error = error
             one.ask_again_at = time.monotonic() + one.pause_s
             one.pause_s = min(2 * one.pause_s, SUSPECT_PAUSE_MAX_S)

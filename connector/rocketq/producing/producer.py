@@ -286,7 +286,7 @@ class Producer:
     # --- life --------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what was submitted, and return when every future of it is settled."""
+        """Send what was submitted, and return when every future of it has its result or error."""
         if self._pipeline is not None:
             self._pipeline.flush()
 

@@ -164,7 +164,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
-    def settle(self, data: st.DataObject) -> None:
+    def deliver(self, data: st.DataObject) -> None:
         batch = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         failed = data.draw(st.lists(st.sampled_from(batch.messages), unique_by=id))
         doomed = self.lanes.done(batch, failed)
