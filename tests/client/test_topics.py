@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,12 +23,6 @@ from rocketq.errors.topic_errors import UnreadMessages
 from rocketq.http_server.runner import ServerThread
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
-
-
-@pytest.fixture(scope="module")
-def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
-        yield client
 
 
 def test_a_topic_is_made_on_every_master_and_its_route_is_there_at_once(mq: Client, topic: str) -> None:

@@ -118,10 +118,9 @@ class Registrar:
         store: str = "",
         on_refused: Callable[[BrokerNameTaken], None] | None = None,
         clock: Clock | None = None,
-        transport: Transport | None = None,
     ) -> None:
         """`store` names the locked data directory; `on_refused` is called on a worker's thread."""
-        self._transport = transport or Transport()
+        self._transport = Transport()
         self._registration = _Registration(identity, table, lease_ms, store, clock or SystemClock())
         self._workers = [
             _Worker(address, self._registration, heartbeat_ms, on_refused, self._transport)

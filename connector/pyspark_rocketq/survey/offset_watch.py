@@ -53,8 +53,7 @@ class _Watched:
 class OffsetWatch:
     """The newest known offsets of many places. Used by one thread; its helpers are its own."""
 
-    def __init__(self, hold_ms: int = HOLD_MS) -> None:
-        self._hold_ms = hold_ms
+    def __init__(self) -> None:
         self._version = 0
         self._watched: dict[TopicOnBroker, _Watched] = {}
         self._changed = threading.Condition()
@@ -93,7 +92,7 @@ class OffsetWatch:
             for one in chosen:
                 one.busy = one.held = True
         for one in chosen:
-            self._start([one], self._hold_ms)
+            self._start([one], HOLD_MS)
 
     def wait(self, seen: int, wait_ms: int) -> None:
         """Wait until `version` differs from `seen`, at most `wait_ms`."""

@@ -68,6 +68,12 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def confirm(name: str, what: str) -> None:
+    """Have a person type a name before something cannot be undone; raise click.Abort otherwise."""
+    if click.prompt(f"Type {name} to {what}", err=True) != name:
+        raise click.Abort
+
+
 def _table(rows: Sequence[Row], columns: list[str]) -> None:
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     if sys.stdout.isatty():

@@ -200,9 +200,9 @@ def kill_all(processes: Sequence[ServerProcess]) -> None:
         process.kill()
 
 
-def stop_all(processes: Sequence[ServerProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask all to end at once, then wait for each, within one deadline for all of them."""
-    deadline = time.monotonic() + timeout_s
+def stop_all(processes: Sequence[ServerProcess]) -> None:
+    """Ask all to end at once, then wait for each, at most STOP_TIMEOUT_S for all of them."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     for process in processes:
         process.ask_to_stop()
     for process in processes:

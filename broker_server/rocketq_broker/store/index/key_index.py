@@ -23,7 +23,7 @@ stops before the copies exceed `KeyQuery.bytes_max`. `Search.last` then says whe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +60,9 @@ from rocketq_broker.store.log.sound_frames import next_sound_frame, sound_frames
 #: A file is written at this many entries, or when this much log has gone by without.
 FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
-#: Files smaller than this are joined with what follows, so restarts leave no crumbs.
+#: What one call of `catch_up` reads of the log, at least.
+STEP_BYTES: Final = 64 << 20
+#: A file with fewer entries is joined with what follows, so that restarts leave no small files.
 SMALL_FILE_ENTRIES: Final = FILE_ENTRIES // 2
 
 
@@ -149,30 +151,29 @@ class KeyIndex:
         """The log offset up to which everything is indexed."""
         return self._stretch.end
 
-    def catch_up(self, bytes_max: int = 64 << 20) -> bool:
-        """Index up to `bytes_max` of what is on disk and not indexed; return whether more is left."""
+    def catch_up(self) -> bool:
+        """Index up to `STEP_BYTES` of what is on disk and not indexed; return whether more is left."""
         with self._building:
-            return self._catch_up(bytes_max)
+            end = min(self._ends.durable, self._ends.confirmed)
+            begin = max(self.position, self._log.begin)
+            for step in walk(self._log, begin, end):
+                self._take(step)
+                if self._is_due():
+                    self.write_file()
+                if self.position >= begin + STEP_BYTES:
+                    break
+            return self.position < end
 
-    def _catch_up(self, bytes_max: int) -> bool:
-        end = min(self._ends.durable, self._ends.confirmed)
-        begin = max(self.position, self._log.begin)
-        stop = min(end, begin + bytes_max)
-        for step in walk(self._log, begin, end):
-            with self._lock:
-                if step.entries is not None:
-                    self._recent.append(step.entries)
-                    self._recent_entries += step.entries.size
-                if step.hole is not None:
-                    self._recent_holes.append(step.hole)
-                self._stretch = self._stretch.joined(step.stretch)
+    def _take(self, step: Step) -> None:
+        with self._lock:
+            if step.entries is not None:
+                self._recent.append(step.entries)
+                self._recent_entries += step.entries.size
             if step.hole is not None:
-                self._on_damage(UnreadableLog(step.hole.begin, step.hole.end, step.why))
-            if self._is_due():
-                self.write_file()
-            if self.position >= stop:
-                break
-        return self.position < end
+                self._recent_holes.append(step.hole)
+            self._stretch = self._stretch.joined(step.stretch)
+        if step.hole is not None:
+            self._on_damage(UnreadableLog(step.hole.begin, step.hole.end, step.why))
 
     def _is_due(self) -> bool:
         covered = self._stretch.end - self._stretch.begin
@@ -181,25 +182,21 @@ class KeyIndex:
     def write_file(self) -> None:
         """Put what is in memory into a file, together with the last one if that is small."""
         with self._building:
-            self._write_file()
-
-    def _write_file(self) -> None:
-        if self._stretch.begin == self._stretch.end:
-            return
-        runs, stretch, replaced = list(self._recent), self._stretch, None
-        holes = tuple(self._recent_holes)
-        last = self._index[-1] if self._index else None
-        small = last is not None and last.entries < SMALL_FILE_ENTRIES
-        if last is not None and small and last.entries + self._recent_entries <= FILE_ENTRIES:
-            runs, stretch, replaced = [last.all(), *runs], last.stretch.joined(stretch), last
-            holes = (*last.holes, *holes)
-        entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        written = index_file.write(self._files, stretch, entries, holes)
-        with self._lock:
-            self._index = [*(self._index[:-1] if replaced else self._index), written]
-            self._restart(stretch.end)
-        if replaced is not None:
-            self._files.remove(replaced.path)
+            if self._stretch.begin == self._stretch.end:
+                return
+            runs, stretch, replaced = list(self._recent), self._stretch, None
+            holes = tuple(self._recent_holes)
+            last = self._index[-1] if self._index else None
+            small = last is not None and last.entries < SMALL_FILE_ENTRIES
+            if last is not None and small and last.entries + self._recent_entries <= FILE_ENTRIES:
+                runs, stretch, replaced = [last.all(), *runs], last.stretch.joined(stretch), last
+                holes = (*last.holes, *holes)
+            written = index_file.write(self._files, stretch, _joined(runs), holes)
+            with self._lock:
+                self._index = [*(self._index[:-1] if replaced else self._index), written]
+                self._restart(stretch.end)
+            if replaced is not None:
+                self._files.remove(replaced.path)
 
     def holes(self) -> list[Hole]:
         """Return the parts of the present log that cannot be read, as far as they are known."""
@@ -296,21 +293,17 @@ class KeyIndex:
     def _rebuilt(self, damaged: IndexFile) -> IndexFile:
         """Build a file anew from the log."""
         with self._building:
-            return self._rebuild(damaged)
-
-    def _rebuild(self, damaged: IndexFile) -> IndexFile:
-        current = next((each for each in self._index if each.path == damaged.path), damaged)
-        if current is not damaged:
-            return current
-        begin = max(damaged.stretch.begin, self._log.begin)
-        steps = list(walk(self._log, begin, damaged.stretch.end))
-        runs = [each.entries for each in steps if each.entries is not None]
-        entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        holes = [each.hole for each in steps if each.hole is not None]
-        written = index_file.write(self._files, damaged.stretch, entries, holes)
-        with self._lock:
-            self._index = [written if each is damaged else each for each in self._index]
-        return written
+            current = next((each for each in self._index if each.path == damaged.path), damaged)
+            if current is not damaged:
+                return current
+            begin = max(damaged.stretch.begin, self._log.begin)
+            steps = list(walk(self._log, begin, damaged.stretch.end))
+            runs = [each.entries for each in steps if each.entries is not None]
+            holes = [each.hole for each in steps if each.hole is not None]
+            written = index_file.write(self._files, damaged.stretch, _joined(runs), holes)
+            with self._lock:
+                self._index = [written if each is damaged else each for each in self._index]
+            return written
 
     def _rechecked(self, query: KeyQuery, reader: _LastFrame, place: PlaceInLog) -> FrameSlice | None:
         """Return a copy of the message at a place if it is what the query asks for and still in its queue."""
@@ -460,6 +453,10 @@ def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     lists = pc.utf8_split_whitespace(joined)
     return pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))
+
+
+def _joined(runs: Sequence[Entries]) -> Entries:
+    return np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
