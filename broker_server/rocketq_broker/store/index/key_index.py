@@ -1,23 +1,21 @@
-"""The key index: finding messages by key, built behind the writer.
+"""The key index: finds messages by key. A thread builds it behind the log writer.
 
-The indexer follows the log at its own pace, whole batches at a time, and never
-past what is on disk. What it has read since the last file is held in memory
-and searched there too, so a message can be found as soon as it was read; it is
-written out as a sorted file (`index_file`) when it is large enough or covers
-much of the log. A restart goes on where the last file ends. How far behind the
-indexer is, in bytes of log, is in the statistics; a query says it too.
+The indexer reads the log in whole batches, and never beyond the durable or the confirmed end. It keeps the
+entries that it has made since the last index file in memory, and a search looks there too. It writes them to
+a sorted file (`index_file`) when they are many, or cover much of the log. After a restart it continues where
+the last file ends. The statistics and each search say how many bytes of log are not indexed yet.
 
-A message has the keys of its `key` column and, separated by spaces, of its
-property KEYS (RocketMQ: IndexService.buildIndex). Hashes only narrow the search:
-topic, key, time and place are rechecked in the log, so a collision, a deleted
-topic's message or a stale file is never returned.
+A message has the key of its column `key` and the keys in its property KEYS, separated by spaces (RocketMQ:
+IndexService.buildIndex). The index holds hashes, which only narrow the search: the topic, key, time and place
+of each candidate are compared with the log. So a search never returns a message because of a hash collision,
+of a deleted topic, or because a file is out of date.
 
-Where frames cannot be read, the indexer goes on with the next sound one and keeps the part between as a
-*hole*, in the index file too. A search answers with the holes that may hide what it looks for, and with
-the frames that it was led to and could not read. Frames without keys are read only as far as their header.
+If the indexer cannot read some frames, it continues with the next sound frame and records the range between
+as a *hole*, also in the index file. A search returns the holes that may contain matching messages, and the
+frames among its candidates that it could not read. Of a frame without keys the indexer reads only the header.
 
-A search holds one decoded batch at a time. Of each message that it finds it keeps a copy of the row, and it
-stops before the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search goes on.
+A search holds one decoded batch at a time. It copies the row of each message that it finds, and stops before
+the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search continues.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import next_sound_frame, sound_frames_behind, sound_header
 
-#: A file is written at this many entries, or when this much log has gone by without.
+#: The indexer writes a file after this many entries, or after this many bytes of log.
 FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
 #: What one call of `catch_up` reads of the log, at least.
@@ -68,7 +66,7 @@ SMALL_FILE_ENTRIES: Final = FILE_ENTRIES // 2
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the indexer takes from one frame, or from a part of the log that it cannot read."""
+    """The result of indexing one frame, or of one range of the log that cannot be read."""
 
     stretch: Stretch
     entries: Entries | None = None
@@ -102,13 +100,13 @@ class KeyIndex:
         self._ends = ends
         self._on_damage = on_damage
         self._lock = threading.Lock()
-        #: Held by whoever builds: one at a time follows the log or writes a file.
+        #: Held while the index is built: one thread at a time reads the log or writes a file.
         self._building = threading.RLock()
         self._index: list[IndexFile] = []
         self._recent: list[Entries] = []
         self._recent_entries = 0
         self._recent_holes: list[Hole] = []
-        #: Frames that searches were led to and could not read, by log offset.
+        #: Candidates of searches that could not be read, by log offset.
         self._met: dict[int, Hole] = {}
         self._stretch = Stretch(0, 0, 0, 0)
         self.notes: list[str] = []
@@ -116,7 +114,7 @@ class KeyIndex:
     # --- building ---------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take the files that are sound and join on to each other; remove the rest, to be built anew."""
+        """Open the files that are sound and leave no gap; remove the others, which are then built again."""
         at: int | None = None
         for name in self._files.list(index_file.DIRECTORY):
             path = f"{index_file.DIRECTORY}/{name}"
@@ -199,7 +197,7 @@ class KeyIndex:
                 self._files.remove(replaced.path)
 
     def holes(self) -> list[Hole]:
-        """Return the parts of the present log that cannot be read, as far as they are known."""
+        """Return the known ranges of the log that cannot be read."""
         with self._lock:
             indexed = [*(hole for each in self._index for hole in each.holes), *self._recent_holes]
             known = [*indexed, *(hole for hole in self._met.values() if hole not in indexed)]
@@ -228,7 +226,7 @@ class KeyIndex:
     # --- finding ----------------------------------------------------------------------
 
     def find(self, query: KeyQuery) -> Search:
-        """Return the messages that a query asks for, newest first, and what it could not look into."""
+        """Return the messages that match a query, newest first, and the holes that may contain more."""
         key_hash = int(key_hashes(query.topic, pa.array([query.key], pa.binary()))[0])
         found: list[FrameSlice] = []
         size, last = 0, None
@@ -249,7 +247,7 @@ class KeyIndex:
                     holes[hole.begin] = hole
                     continue
                 if piece is None and reader.is_older_than(query.begin_us):
-                    # Store times never decrease along the log, and these entries lead back along it.
+                    # Store times never decrease along the log, so all further entries are older still.
                     break
                 if piece is None:
                     continue
