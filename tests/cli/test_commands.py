@@ -386,7 +386,7 @@ def test_the_doctor_asks_for_spark_only_where_it_is_wanted(tmp_path: Path) -> No
     assert run("--spark").returncode == 10
 
 
-def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
     rocketq("produce", topic, stdin="\n".join("x" * 1_000 for _ in range(5_000)))
     command = f"'{sys.executable}' -m rocketq.cli.main consume {topic} | head -n 1"
     env = {**os.environ, "ROCKETQ_NAMESERVERS": ",".join(cluster.nameservers)}

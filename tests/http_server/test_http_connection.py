@@ -304,7 +304,7 @@ def test_what_is_not_http_is_refused_with_a_document(serve: Serve) -> None:
         assert client.refusal() == (400, "INVALID_REQUEST")
 
 
-def test_a_wish_for_another_protocol_is_answered_as_if_it_were_none(serve: Serve) -> None:
+def test_a_request_to_upgrade_the_protocol_is_ignored(serve: Serve) -> None:
     server = serve()
     with Connection(server.address) as client:
         client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")

@@ -117,7 +117,7 @@ def test_nobody_is_let_in_before_the_app_has_started() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_an_address_that_others_can_reach_must_be_asked_for(host: str) -> None:
+def test_an_address_that_others_can_reach_needs_insecure(host: str) -> None:
     with pytest.raises(InvalidConfiguration, match="--insecure"):
         Binding(host)
     assert Binding(host, insecure=True).host == host

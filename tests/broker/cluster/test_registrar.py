@@ -174,7 +174,7 @@ def test_a_nameserver_that_starts_later_learns_all_at_the_next_heartbeat(
     wait_until(lambda: registrar.ready)
 
 
-def test_a_nameserver_that_lost_its_memory_is_told_again_in_full(
+def test_a_restarted_nameserver_gets_a_full_registration(
     start_nameserver: StartNameServer, start_registrar: Callable[..., Registrar]
 ) -> None:
     nameserver = start_nameserver()

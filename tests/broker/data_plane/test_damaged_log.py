@@ -88,7 +88,7 @@ def test_a_pull_that_opens_frames_names_the_damage(
 
 @pytest.mark.parametrize("byte", BYTES)
 @pytest.mark.parametrize("query", [{}, {"tag": "paid"}, {"sql": SQL}], ids=["plain", "tag", "sql"])
-def test_what_precedes_the_damage_is_still_answered(
+def test_messages_before_the_damage_are_still_answered(
     rotten: tuple[Http, Callable[[int], int]], query: dict[str, str], byte: int
 ) -> None:
     broker, damage = rotten

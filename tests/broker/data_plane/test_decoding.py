@@ -57,7 +57,7 @@ def test_calls_get_room_in_the_order_in_which_they_came() -> None:
     assert asyncio.run(run()) == ["large", "small"]
 
 
-def test_what_is_larger_than_the_budget_runs_alone() -> None:
+def test_a_call_larger_than_the_budget_runs_alone() -> None:
     async def run() -> None:
         room = DecodingRoom(asyncio.get_running_loop(), 100, 1)
         claim = await room.claim(1_000)
@@ -106,7 +106,7 @@ def test_what_an_answer_takes_is_read_from_the_metadata(broker: Http) -> None:
     assert len(broker.pull("orders", 0, 0, JSON).body) < decoded_bytes([frames], JSON_FACTOR, 0, None)
 
 
-def test_calls_that_find_no_room_are_told_to_come_back(start_broker: StartBroker) -> None:
+def test_calls_that_find_no_room_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(decoded_bytes_max=MIB, decoded_wait_ms_max=0)
     broker.create("orders", read_queues=1, write_queues=1)
     assert broker.send("orders", bomb(8 * MIB), "?queue=0").status == 200

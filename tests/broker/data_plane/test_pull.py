@@ -63,7 +63,7 @@ def test_frames_come_whole_and_say_where_to_go_on(broker: Http) -> None:
     ]
 
 
-def test_all_three_forms_say_the_same(broker: Http) -> None:
+def test_all_three_forms_have_the_same_messages(broker: Http) -> None:
     messages = [Message(b"m%d" % n, b"k", "tag", {"a": str(n)}, 1_000_000 + n) for n in range(5)]
     broker.send("orders", stream(messages[:2]), "?queue=0")
     broker.send("orders", stream(messages[2:], codec="zstd"), "?queue=0")
@@ -231,7 +231,7 @@ def test_a_held_pull_learns_that_its_topic_may_no_longer_be_read(broker: Http) -
         assert waiting.result(30).code == "NO_PERMISSION"
 
 
-def test_more_held_calls_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
+def test_held_calls_over_the_limit_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(held_calls_max=1)
     broker.create("orders")
     with ThreadPoolExecutor(1) as pool:

@@ -314,7 +314,7 @@ def test_a_good_request_may_come_in_pieces(broker: Http) -> None:
     assert broker.total("orders") == 3
 
 
-def test_wrong_methods_are_told_so(broker: Http) -> None:
+def test_wrong_methods_are_refused(broker: Http) -> None:
     for method, path in (
         ("PATCH", "/v1/topics/orders/messages"),
         ("PUT", "/v1/topics/orders/messages"),
@@ -327,7 +327,7 @@ def test_wrong_methods_are_told_so(broker: Http) -> None:
         assert set(answer.json) == {"code", "message", "hint", "facts"}
 
 
-def test_more_bytes_in_flight_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
+def test_bytes_in_flight_over_the_limit_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=1 << 20)
     broker.create("orders")
     with socket.create_connection((broker.host, broker.port), timeout=30) as slow:

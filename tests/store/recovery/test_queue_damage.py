@@ -191,7 +191,7 @@ def damage(disk: Disk, path: str, how: Damage, at: int, bit: int = 0) -> None:
     disk.overwrite(path, bytes(data))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     clean=st.booleans(),
     restarts=st.booleans(),
