@@ -18,6 +18,8 @@ from typing import Any, Final, TypeVar
 import rich_click as click
 
 FORMATS: Final = ("table", "json", "jsonl")
+#: The exit code of a command that looks for problems and finds one.
+UNHEALTHY: Final = 10
 
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
