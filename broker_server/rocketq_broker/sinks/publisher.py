@@ -164,7 +164,8 @@ class SinkPublisher:
         except (StageNotFound, NotCoordinator) as error:
             return error
         except BrokerUnreachable as error:
-            if not (self._addresses.was_seen(part.broker) or part.broker in self._named_brokers()):
+            decided = sink_decisions.named_brokers(self._store.sinks.table)
+            if not (self._addresses.was_seen(part.broker) or part.broker in decided):
                 return ParticipantUnknown(sink, batch, part.broker, str(error.facts["why"]))
         except RocketqError as error:
             log.info("participant_not_asked", broker=part.broker, sink=sink, batch=batch, why=str(error))
@@ -180,9 +181,6 @@ class SinkPublisher:
             if self._addresses.of(broker) == address:
                 raise
             return question(self._api(broker))
-
-    def _named_brokers(self) -> frozenset[str]:
-        return sink_decisions.named_brokers(self._store.sinks.table)
 
     def learn_brokers(self) -> None:
         """Learn from the NameServers which brokers there are: a later commit may name one that is away."""
