@@ -154,8 +154,7 @@ def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls)
         client.send(post("/later", b"x"))
         assert app.held.wait(30)
         server.begin_stop()
-        while server.call(lambda: app.waiting[0].keep_alive):
-            pass
+        wait_until(lambda: not server.call(lambda: app.waiting[0].keep_alive))
         release(server, app)
         assert client.answer() == (200, b"short x")
         assert client.ended()

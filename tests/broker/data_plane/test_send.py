@@ -16,6 +16,7 @@ from rocketq.protocol.arrow import stream_reader as ipc
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
 from tests.broker.conftest import StartBroker
+from tests.support.conditions import wait_until
 from tests.support.http_client import ARROW, JSON, Http, numbered, stream
 
 
@@ -366,14 +367,12 @@ def test_bodies_without_a_length_count_as_they_come(start_broker: StartBroker) -
     broker.create("orders")
     chunk = b"%x\r\n%b\r\n" % (10_000, bytes(10_000))
     slow = [begun(broker, b"transfer-encoding: chunked\r\n", chunk) for _ in range(16)]
-    while in_flight(broker) < 160_000:
-        pass
+    wait_until(lambda: in_flight(broker) >= 160_000)
     assert in_flight(broker) == 160_000, "not sixteen times what a body may have"
     assert broker.send("orders", GOOD).status == 200
     for client in slow:
         client.close()
-    while in_flight(broker):
-        pass
+    wait_until(lambda: not in_flight(broker))
 
 
 def test_bodies_without_a_length_leave_room_for_those_that_have_one(start_broker: StartBroker) -> None:
