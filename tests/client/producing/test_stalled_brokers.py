@@ -69,7 +69,7 @@ def keys_of(broker: str) -> Iterator[bytes]:
 def test_brokers_that_stall_one_after_the_other_do_not_end_a_send(small: SmallCluster, mq: Client) -> None:
     for broker in small.brokers:
         broker.instead = in_turn(broker.stall)
-    with mq.producer(timeout_ms=9_000, retries=1_000) as producer:
+    with mq.producer(timeout_ms=6_000, retries=1_000) as producer:
         producer.send(TOPIC, b"x")
     assert stored(small) == [b"x"]
 
@@ -78,7 +78,7 @@ def test_a_stalled_only_broker_leaves_time_for_one_that_comes_back(small: SmallC
     away, stalling = small.brokers
     leave(small, away)
     stalling.instead = lambda: come_back(small, away) or stalling.stall()
-    with mq.producer(timeout_ms=12_000, retries=1_000) as producer:
+    with mq.producer(timeout_ms=9_000, retries=1_000) as producer:
         assert producer.send(TOPIC, b"x").queue.broker == away.name
     assert stored(small) == [b"x"]
 
