@@ -1,7 +1,8 @@
-"""A raw HTTP client over one socket: the least work that drives a server.
+"""A raw HTTP client over one socket, for the benchmarks of servers.
 
-It knows of HTTP what the servers here answer: a status, headers and a body of a
-given length. Requests are bytes made beforehand; nothing is parsed twice.
+It is not the client's own transport (`rocketq.net.transport`), whose work would be measured together with the
+server's, because both share this machine. It reads only what the servers answer: a status, headers and a body
+of a given length. Requests are bytes that are made beforehand.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -26,6 +27,26 @@ from rocketq_broker.runtime.process_memory import collect_rarely, keep_freed_mem
 from rocketq_broker.store.config import RetentionPolicy
 
 log = structlog.get_logger("rocketq.broker")
+
+
+#: Settings of BrokerConfig that are options of the same name, and their help.
+_STORE_SETTINGS: Final = (
+    ("topics_max", "topics the broker takes"),
+    ("queues_max", "queues over all topics"),
+    ("open_files_max", "files of the store open at once"),
+    ("decoded_bytes_max", "what may be inflated at once for decoded answers and compressed sends"),
+    ("decoded_wait_ms_max", "how long a call waits for room among these before it is told SYSTEM_BUSY"),
+    ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
+    ("queue_wait_ms_max", "how long a send may wait for the log"),
+    ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
+    ("sink_check_ms", "staged messages that were quiet this long are asked about"),
+    ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
+)
+#: Further settings that are options of the same name.
+_SAME_NAME: Final = (
+    "name", "data_dir", "cluster", "broker_id", "host", "port", "advertise", "segment_bytes",
+    "auto_create_topics", "default_queues", "heartbeat_ms", "lease_ms", "wait_for_name",
+)  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,18 +97,7 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         "--free-bytes-enough", type=int, default=kept.free_bytes_enough,
         help="no watermark counts while this much is free",
     )  # fmt: skip
-    for name, about in (
-        ("topics_max", "topics the broker takes"),
-        ("queues_max", "queues over all topics"),
-        ("open_files_max", "files of the store open at once"),
-        ("decoded_bytes_max", "what may be inflated at once for decoded answers and compressed sends"),
-        ("decoded_wait_ms_max", "how long a call waits for room among these before it is told SYSTEM_BUSY"),
-        ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
-        ("queue_wait_ms_max", "how long a send may wait for the log"),
-        ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
-        ("sink_check_ms", "staged messages that were quiet this long are asked about"),
-        ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
-    ):
+    for name, about in _STORE_SETTINGS:
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
 
 
@@ -111,34 +121,13 @@ def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
 def config_of(arguments: argparse.Namespace) -> BrokerConfig:
     """Return the configuration that the command line asks for; raise InvalidConfiguration."""
     given = [address.strip().rstrip("/") for address in arguments.nameservers.split(",")]
+    same = [*_SAME_NAME, *(name for name, _ in _STORE_SETTINGS)]
     return BrokerConfig(
-        name=arguments.name,
-        data_dir=arguments.data_dir,
-        cluster=arguments.cluster,
-        broker_id=arguments.broker_id,
-        host=arguments.host,
-        port=arguments.port,
-        advertise=arguments.advertise,
+        **{name: getattr(arguments, name) for name in same},
         allowed_hosts=hosts_given(arguments.allowed_hosts),
         nameservers=tuple(address for address in given if address),
         flush=FlushMode(arguments.flush),
-        segment_bytes=arguments.segment_bytes,
-        auto_create_topics=arguments.auto_create_topics,
-        default_queues=arguments.default_queues,
         retention=_retention_of(arguments),
-        topics_max=arguments.topics_max,
-        queues_max=arguments.queues_max,
-        open_files_max=arguments.open_files_max,
-        decoded_bytes_max=arguments.decoded_bytes_max,
-        decoded_wait_ms_max=arguments.decoded_wait_ms_max,
-        queued_bytes_max=arguments.queued_bytes_max,
-        queue_wait_ms_max=arguments.queue_wait_ms_max,
-        flush_timeout_ms=arguments.flush_timeout_ms,
-        sink_check_ms=arguments.sink_check_ms,
-        stage_ttl_ms=arguments.stage_ttl_ms,
-        heartbeat_ms=arguments.heartbeat_ms,
-        lease_ms=arguments.lease_ms,
-        wait_for_name=arguments.wait_for_name,
     )
 
 

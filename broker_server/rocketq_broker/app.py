@@ -297,7 +297,7 @@ def _control_plane(
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
     registry.register(
-        SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
+        SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)

@@ -19,7 +19,6 @@ answered 503, and the process is asked to end with an exit code that says so.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -29,6 +28,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from starlette.concurrency import run_in_threadpool
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnavailable, RocketqError
@@ -43,8 +43,8 @@ from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import arrival_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
-from rocketq_broker.sinks.commit_wait import SettlingBatches
-from rocketq_broker.sinks.publisher import Settler
+from rocketq_broker.sinks.commit_wait import CommitWaits
+from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
@@ -109,7 +109,12 @@ class Broker:
             (config.advertise or address).rstrip("/"),
             uuid.uuid4().hex,
         )
-        broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+        try:
+            broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+        except BaseException:
+            await loop.run_in_executor(executor, store.close)
+            executor.shutdown()
+            raise
         try:
             await broker._claim_name()
         except BaseException:
@@ -149,8 +154,8 @@ class Broker:
         self._waiting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._waits_because = ""
-        self.settler = Settler(config, store, clock, self._settled)
-        self._settling = SettlingBatches(asyncio.get_running_loop(), self.settler.unsettled)
+        self.publisher = SinkPublisher(config, store, clock, self._batch_published)
+        self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
         self._registrar = Registrar(
             identity,
             config.nameservers,
@@ -183,7 +188,7 @@ class Broker:
             return
         self.phase = Phase.RUNNING
         self._registrar.start()
-        self.settler.start()
+        self.publisher.start()
 
     async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
@@ -232,7 +237,7 @@ class Broker:
         if self.phase in (Phase.RUNNING, Phase.WAITING):
             self.phase = Phase.DRAINING
             self.held.release_all()
-            self._settling.release_all()
+            self._commit_waits.release_all()
         self._registrar.begin_stop()
 
     async def stop(self) -> None:
@@ -242,7 +247,7 @@ class Broker:
         if self._waiting is not None:
             await self._waiting
         await loop.run_in_executor(self.executor, self._registrar.stop)
-        await loop.run_in_executor(self.executor, self.settler.stop)
+        await loop.run_in_executor(self.executor, self.publisher.stop)
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()
@@ -262,9 +267,9 @@ class Broker:
         """End a call that `enter` let in."""
         self._calls -= 1
 
-    async def settled(self, sink: str, batch: int) -> tuple[str, ...]:
-        """Wait, not for long, until a batch is published; return the participants that have not done it."""
-        return await self._settling.wait(sink, batch, self.config.sink_settle_ms)
+    async def wait_until_published(self, sink: str, batch: int) -> tuple[str, ...]:
+        """Wait until a batch is published, at most `sink_commit_wait_ms`; return who has not published it."""
+        return await self._commit_waits.wait(sink, batch, self.config.sink_commit_wait_ms)
 
     def topic_altered(self, topic: str) -> None:
         """Let the calls that wait for a topic look at it again."""
@@ -275,8 +280,9 @@ class Broker:
         self.measurements.forget_topic(topic)
         self.topic_altered(topic)
 
-    def problems(self) -> dict[str, str]:
+    async def problems(self) -> dict[str, str]:
         """Return what keeps this broker from being ready; empty when it is."""
+        disk = await run_in_threadpool(self.store.disk)
         found = {}
         if self.phase is not Phase.RUNNING:
             found["broker"] = self._waits_because if self.phase is Phase.WAITING else self.phase.value
@@ -285,15 +291,14 @@ class Broker:
                 f"{each.nameserver}: {each.problem or 'not registered yet'}"
                 for each in self._registrar.statuses()
             )
-        free = shutil.disk_usage(self.config.data_dir).free
-        if free < self.config.free_disk_bytes_min:
-            found["disk"] = f"{free} bytes are free"
+        if disk.free < self.config.free_disk_bytes_min:
+            found["disk"] = f"{disk.free} bytes are free"
         return found
 
     # --- what other threads tell --------------------------------------------------------------
 
-    def _settled(self, sink: str, batch: int) -> None:
-        self.completions.post(self._settling.settled, (sink, batch))
+    def _batch_published(self, sink: str, batch: int) -> None:
+        self.completions.post(self._commit_waits.published, (sink, batch))
 
     def _displaced(self, error: BrokerNameTaken) -> None:
         log.critical("displaced", broker=self.config.name, why=str(error))
@@ -304,5 +309,5 @@ class Broker:
             return
         self.phase, self.failure = phase, error
         self.held.release_all()
-        self._settling.release_all()
+        self._commit_waits.release_all()
         self._on_failure()

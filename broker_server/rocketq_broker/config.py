@@ -81,7 +81,7 @@ class BrokerConfig:
     sink_check_ms: int = 30_000
     stage_ttl_ms: int = 6 * 3600 * 1000
     #: How long a commit waits for the participants, and after what time one is told again.
-    sink_settle_ms: int = 5_000
+    sink_commit_wait_ms: int = 5_000
     sink_retry_ms: int = 1_000
 
     heartbeat_ms: int = 3_000
@@ -119,7 +119,7 @@ class BrokerConfig:
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
         _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
-        _check_range("sink_settle_ms", self.sink_settle_ms, 0, 30_000)
+        _check_range("sink_commit_wait_ms", self.sink_commit_wait_ms, 0, 30_000)
         _check_range("sink_retry_ms", self.sink_retry_ms, 10, 600_000)
         _check_range("heartbeat_ms", self.heartbeat_ms, 10, 600_000)
         _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)

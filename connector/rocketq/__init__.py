@@ -120,34 +120,20 @@ __all__ = [
     "TransportConfig",
 ]
 
-#: Where each public name lives; what is not listed is an error class.
-_HOMES: Final = {
-    "Client": "rocketq.client",
-    "ConsumerConfig": "rocketq.config",
-    "ProducerConfig": "rocketq.config",
-    "TransportConfig": "rocketq.config",
-    "CONSUMED_SCHEMA": "rocketq.consuming.records",
-    "Consumer": "rocketq.consuming.pull_consumer",
-    "InvalidMessage": "rocketq.errors.message_errors",
-    "ReservedName": "rocketq.errors.message_errors",
-    "LocalCluster": "rocketq.local_cluster.cluster",
-    "Producer": "rocketq.producing.producer",
-    "Message": "rocketq.model",
-    "MessageQueue": "rocketq.model",
-    "Perm": "rocketq.model",
-    "SendResult": "rocketq.model",
-    "SendStatus": "rocketq.model",
-    "StoredMessage": "rocketq.model",
-    "MESSAGE_SCHEMA": "rocketq.protocol.message_schema",
-    "FoundByKey": "rocketq.query",
-    "Query": "rocketq.query",
-    "ByHash": "rocketq.producing.queue_selectors",
-    "Explicit": "rocketq.producing.queue_selectors",
-    "QueueSelector": "rocketq.producing.queue_selectors",
-    "Random": "rocketq.producing.queue_selectors",
-    "RoundRobin": "rocketq.producing.queue_selectors",
+#: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
+_NAMES: Final = {
+    "rocketq.client": ("Client",),
+    "rocketq.config": ("ConsumerConfig", "ProducerConfig", "TransportConfig"),
+    "rocketq.consuming.pull_consumer": ("Consumer",),
+    "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
+    "rocketq.local_cluster.cluster": ("LocalCluster",),
+    "rocketq.model": ("Message", "MessageQueue", "Perm", "SendResult", "SendStatus", "StoredMessage"),
+    "rocketq.producing.producer": ("Producer",),
+    "rocketq.producing.queue_selectors": ("ByHash", "Explicit", "QueueSelector", "Random", "RoundRobin"),
+    "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
+    "rocketq.query": ("FoundByKey", "Query"),
 }
-
+_MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 
 set_spark_python()
 
@@ -155,7 +141,7 @@ set_spark_python()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "rocketq.errors")), name)
+    value = getattr(import_module(_MODULES.get(name, "rocketq.errors")), name)
     globals()[name] = value
     return value
 

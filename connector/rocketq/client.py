@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from rocketq.admin.topics import TopicAdmin
-from rocketq.clock import Clock, SystemClock
-from rocketq.config import ConsumerConfig, ProducerConfig, Reset, Start, TransportConfig
+from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
 from rocketq.consuming.pull_consumer import Consumer
 from rocketq.errors import Closed
 from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
@@ -50,14 +49,12 @@ class Client:
         nameservers: str | Sequence[str] | None = None,
         *,
         transport: TransportConfig | None = None,
-        clock: Clock | None = None,
     ) -> None:
         given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
         self.nameservers = nameserver_addresses(given)
-        self._clock = clock or SystemClock()
         self._transport_config = transport or TransportConfig()
         self._transport = Transport(self._transport_config)
-        self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
+        self._routes = RouteCache(self.nameservers, self._transport)
         self._topics = TopicAdmin(self._transport, self._routes)
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
@@ -71,36 +68,22 @@ class Client:
 
     # --- producers and consumers ---------------------------------------------------
 
-    def producer(self, config: ProducerConfig | None = None, **settings: Any) -> Producer:
+    def producer(self, **settings: Any) -> Producer:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
-        chosen = config or ProducerConfig(**settings)
-        made = Producer(self._transport, self._routes, config=chosen, clock=self._clock, fault=self._fault)
-        return self._kept(made)
+        config = ProducerConfig(**settings)
+        return self._kept(Producer(self._transport, self._routes, config=config, fault=self._fault))
 
-    def consumer(
-        self,
-        topics: str | Sequence[str],
-        *,
-        group: str | None = None,
-        start: Start = "group",
-        start_fallback: Reset = "earliest",
-        offset_reset: Reset = "earliest",
-        config: ConsumerConfig | None = None,
-        **settings: Any,
-    ) -> Consumer:
-        """Return a consumer of all queues of the topics; `settings` are further fields of ConsumerConfig.
+    def consumer(self, topics: str | Sequence[str], *, group: str | None = None, **settings: Any) -> Consumer:
+        """Return a consumer of all queues of the topics; `settings` are fields of ConsumerConfig.
 
         Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker of it answers.
         """
-        chosen = config or ConsumerConfig(
-            start=start, start_fallback=start_fallback, offset_reset=offset_reset, **settings
-        )
+        config = ConsumerConfig(**settings)
         self._check_open()
         transport = Transport(self._transport_config)
-        routes = RouteCache(self.nameservers, transport, clock=self._clock)
         listed = (topics,) if isinstance(topics, str) else topics
-        made = Consumer(transport, routes, listed, group=group, config=chosen, clock=self._clock)
-        return self._kept(made)
+        routes = RouteCache(self.nameservers, transport)
+        return self._kept(Consumer(transport, routes, listed, group=group, config=config))
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
         """Return the exactly-once sink of this name (`rocketq.sinks.sink`); calls nobody yet.

@@ -7,7 +7,7 @@ environment. Durations are milliseconds (`_ms`), sizes bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import PULL_BYTES_MAX
@@ -88,7 +88,7 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "retries", "linger_ms")
-        _one_of("compression", self.compression, (None, "lz4", "zstd"))
+        _one_of("compression", self.compression, (None, *get_args(Compression)))
         if self.batch_messages > BATCH_MESSAGES_MAX:
             raise InvalidConfiguration(
                 "batch_messages", self.batch_messages, f"a batch holds at most {BATCH_MESSAGES_MAX}"

@@ -1,12 +1,11 @@
-"""The key-value configuration: the only thing a NameServer keeps beyond its own life.
+"""The key-value configuration: all that a NameServer keeps across restarts (RocketMQ: KVConfigManager).
 
     <data-dir>/kvConfig.json      {"version": 1, "namespaces": {namespace: {key: value}}}
 
-The file is written anew on each change and put in place of the old one by a rename, file and directory
-synced, before the change is visible or acknowledged: a crash leaves the one or the
-other, and what was read once is not unread by a restart. (RocketMQ: KVConfigManager.)
-A lock keeps a second NameServer out of the directory: each would write over the
-other's changes. Without a directory all is in memory.
+Each change writes a new file and renames it over the old one. File and directory are synced before the change
+is visible or acknowledged. So after a crash the file has the old or the new content, and a value that a
+client has read is still there after a restart. A lock keeps a second NameServer out of the directory, because
+each would overwrite the other's changes. Without a directory everything is in memory.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class KvConfig:
             self._namespaces = _load(self._path)
 
     def close(self) -> None:
-        """Let another one have the directory. Closing twice is no error."""
+        """Unlock the directory. Closing twice is no error."""
         if self._lock is not None:
             self._lock.close()
 

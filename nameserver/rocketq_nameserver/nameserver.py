@@ -87,7 +87,7 @@ class NameServer:
             self._scanning.cancel()
         self.kv.close()
 
-    def problems(self) -> dict[str, str]:
+    async def problems(self) -> dict[str, str]:
         """Return what keeps it from being ready; empty when it is."""
         return {"nameserver": STOPPING} if self._stopping else {}
 

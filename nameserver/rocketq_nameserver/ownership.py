@@ -20,8 +20,11 @@ The same address proves nothing: two processes may stand behind one advertised a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion, RegisterRequest
+
+LAPSED_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -54,10 +57,9 @@ def is_same_process(one: BrokerIdentity, other: BrokerIdentity) -> bool:
 
 
 class LapsedProcesses:
-    """The processes whose lease one NameServer saw end; of very many the oldest are forgotten."""
+    """The processes whose lease one NameServer saw end; of more than `LAPSED_MAX` the oldest is forgotten."""
 
-    def __init__(self, processes_max: int = 10_000) -> None:
-        self._processes_max = processes_max
+    def __init__(self) -> None:
         self._processes: dict[str, None] = {}
 
     def __contains__(self, process: str) -> bool:
@@ -66,7 +68,7 @@ class LapsedProcesses:
     def add(self, process: str) -> None:
         self._processes.pop(process, None)
         self._processes[process] = None
-        if len(self._processes) > self._processes_max:
+        if len(self._processes) > LAPSED_MAX:
             del self._processes[next(iter(self._processes))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from rocketq import LocalCluster
 from rocketq.admin.live_masters import LiveMasters
+from rocketq.cli.main import main
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
@@ -43,20 +45,30 @@ class Ran:
 
 
 class Shell:
-    """Runs `rocketq` in a process of its own, against one cluster."""
+    """Runs `rocketq` against one cluster: in this process, or where a test wants that in one of its own."""
 
     def __init__(self, nameservers: list[str]) -> None:
-        self._env = {**os.environ, "ROCKETQ_NAMESERVERS": ",".join(nameservers)}
+        self._nameservers = ",".join(nameservers)
 
     def __call__(self, *arguments: str, stdin: str = "") -> Ran:
-        done = subprocess.run(
-            [sys.executable, "-m", "rocketq.cli.main", *arguments],
-            input=stdin,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        """Call the entry point with pipes for stdin, stdout and stderr."""
+        given, out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(3))
+        given.buffer.write(stdin.encode())
+        given.seek(0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ROCKETQ_NAMESERVERS", self._nameservers)
+            for name, stream in (("stdin", given), ("stdout", out), ("stderr", err)):
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as ended:
+                main(list(arguments))
+        written = [stream.buffer.getvalue().decode() for stream in (out, err)]
+        return Ran(int(ended.value.code or 0), *written)
+
+    def process(self, *arguments: str) -> Ran:
+        """Run the command in a process of its own."""
+        command = [sys.executable, "-m", "rocketq.cli.main", *arguments]
+        env = {**os.environ, "ROCKETQ_NAMESERVERS": self._nameservers}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -295,7 +307,7 @@ def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic
 
 
 def test_tables_are_plain_when_piped(rocketq: Shell) -> None:
-    done = rocketq("cluster")
+    done = rocketq.process("cluster")
     assert done.code == 0
     header, *rows = done.out.splitlines()
     assert header.split()[:3] == ["NAMESERVER", "CLUSTER", "BROKER"]
@@ -336,7 +348,7 @@ def test_wrong_use_is_exit_code_2(nowhere: Shell, arguments: list[str]) -> None:
 
 
 def test_the_doctor_finds_what_spark_needs(rocketq: Shell) -> None:
-    done = rocketq("doctor", "-o", "json")
+    done = rocketq.process("doctor", "-o", "json")
     found = {row["check"]: row for row in done.json}
     assert {"python", "java", "pyspark", "PYSPARK_PYTHON", "pandas", "ports", "disk"} <= set(found)
     assert found["java"]["status"] == "ok"
@@ -374,7 +386,7 @@ def test_the_doctor_asks_for_spark_only_where_it_is_wanted(tmp_path: Path) -> No
     assert run("--spark").returncode == 10
 
 
-def test_a_reader_that_has_had_enough_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(rocketq: Shell, topic: str, cluster: LocalCluster) -> None:
     rocketq("produce", topic, stdin="\n".join("x" * 1_000 for _ in range(5_000)))
     command = f"'{sys.executable}' -m rocketq.cli.main consume {topic} | head -n 1"
     env = {**os.environ, "ROCKETQ_NAMESERVERS": ",".join(cluster.nameservers)}

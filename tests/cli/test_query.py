@@ -11,6 +11,7 @@ import pytest
 from rocketq import BrokerUnreachable, Client, LocalCluster, MessageQueue
 from rocketq.protocol.broker_documents import QueueSpan
 from tests.cli.test_commands import Shell
+from tests.support.conditions import wait_until
 
 
 @pytest.fixture
@@ -68,8 +69,7 @@ def test_damage_and_brokers_that_are_away_are_named_by_a_search(tmp_path: Path, 
             for number in range(3):
                 queue = MessageQueue(topic, "broker-a", 0)
                 producer.send(topic, b"body %d" % number, key="k", queue=queue)
-            while any(mq.query.by_key(topic, "k").lag_bytes.values()):
-                pass
+            wait_until(lambda: not any(mq.query.by_key(topic, "k").lag_bytes.values()))
             damage(tmp_path, b"body 1")
             found = mq.query.by_key(topic, "k")
             assert [message.body for message in found.messages] == [b"body 2", b"body 0"]

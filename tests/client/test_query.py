@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -19,12 +18,6 @@ from rocketq import (
     SendResult,
     TopicNotFound,
 )
-
-
-@pytest.fixture(scope="module")
-def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
-        yield client
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,12 +23,7 @@ from rocketq.errors.topic_errors import UnreadMessages
 from rocketq.http_server.runner import ServerThread
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
-
-
-@pytest.fixture(scope="module")
-def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
-        yield client
+from tests.support.conditions import wait_until
 
 
 def test_a_topic_is_made_on_every_master_and_its_route_is_there_at_once(mq: Client, topic: str) -> None:
@@ -136,8 +130,7 @@ def test_automatic_creation_remembers_exactly_the_brokers_that_allowed_it(topic:
         server = ServerThread(app)
         app.bound(server.address)
         with server, Client(allowing.nameservers) as mq:
-            while len(mq.cluster().brokers) < 2:
-                pass
+            wait_until(lambda: len(mq.cluster().brokers) == 2)
             mq.producer().send(topic, b"first")
             found = mq.describe_topic(topic)
     assert {name: one.config.brokers for name, one in found.items()} == {"broker-a": ("broker-a",)}

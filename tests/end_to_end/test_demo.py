@@ -34,7 +34,7 @@ def proof_of(
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_the_demo_proves_its_point_and_names_what_to_do_next() -> None:
+def test_the_demo_proves_delivery_and_names_next_steps() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rocketq.cli.main", "demo", "--flights", "5000"],
         capture_output=True,

@@ -22,7 +22,7 @@ JOB = """
 from pyspark_rocketq.session.local_session import local_session
 from pyspark.sql.functions import udf
 import sys
-session = local_session("java", cores=1)
+session = local_session("java", cores=1, short_lived=True)
 doubled = udf(lambda number: number * 2, "long")
 total = session.range(100).select(doubled("id").alias("d")).agg({"d": "sum"}).first()[0]
 print(total, session.sparkContext._jvm.java.lang.System.getProperty("java.home"))

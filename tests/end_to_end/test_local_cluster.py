@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketq import Client, LocalCluster
+from rocketq import Client, LocalCluster, TransportConfig
 from rocketq.errors import InvalidConfiguration, RocketqError
 from rocketq.local_cluster.server_process import ServerNotStarted
 
@@ -64,7 +64,8 @@ def test_a_killed_broker_comes_back_under_its_address_with_its_messages(tmp_path
 
 
 def test_a_restarted_nameserver_knows_every_broker_again() -> None:
-    with LocalCluster(brokers=2, nameservers=2) as cluster:
+    often = ["--heartbeat-ms", "200"]
+    with LocalCluster(brokers=2, nameservers=2, broker_arguments=often) as cluster:
         with Client(cluster.nameservers) as client:
             client.create_topic("t", queues=1)
         cluster.kill("nameserver-1")
@@ -78,8 +79,9 @@ def test_a_frozen_server_answers_nothing_until_it_goes_on() -> None:
     with LocalCluster(brokers=1) as cluster:
         with Client(cluster.nameservers) as client:
             cluster.pause("nameserver-1")
-            with pytest.raises(RocketqError):
-                client.create_topic("t", queues=1)
+            impatient = TransportConfig(timeout_ms=300)
+            with Client(cluster.nameservers, transport=impatient) as other, pytest.raises(RocketqError):
+                other.create_topic("t", queues=1)
             cluster.resume("nameserver-1")
             client.create_topic("u", queues=1)
         cluster.pause("broker-a")

@@ -255,7 +255,7 @@ def test_the_caret_stands_below_the_place_in_a_long_expression() -> None:
 
 
 @pytest.mark.parametrize("text", ["a = '\ud800'", "\udfff"])
-def test_text_that_is_no_unicode_is_refused_in_an_error_that_is(text: str) -> None:
+def test_text_that_is_not_unicode_is_refused_with_a_valid_error(text: str) -> None:
     with pytest.raises(InvalidFilter) as raised:
         parse_sql(text)
     assert str(raised.value).encode()
@@ -364,7 +364,7 @@ def test_hostile_text_is_parsed_or_refused_at_a_place_in_it(text: str) -> None:
         *("a=1 OR " * 585, "a BETWEEN " * 400, "a IN(" + "''," * 1300, "\x00" * 4096, "a " * 2048),
     ],
 )
-def test_a_text_made_to_hurt_is_refused_without_deep_recursion(text: str) -> None:
+def test_a_hostile_text_is_refused_without_deep_recursion(text: str) -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(_stack_depth() + 350)
     try:

@@ -49,7 +49,7 @@ def test_tags_are_separated_by_two_bars(expression: str, tags: tuple[str, ...]) 
         ("A||" * (EXPRESSION_BYTES_MAX // 3) + "ABC", 0, f"{EXPRESSION_BYTES_MAX} are allowed"),
     ],
 )
-def test_what_is_no_tag_expression_is_refused_at_its_place(expression: str, position: int, why: str) -> None:
+def test_a_wrong_tag_expression_is_refused_at_its_place(expression: str, position: int, why: str) -> None:
     with pytest.raises(InvalidFilter) as raised:
         parse_tags(expression)
     assert raised.value.position == position

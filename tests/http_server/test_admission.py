@@ -119,7 +119,7 @@ def test_a_body_of_another_kind_than_the_call_takes_is_refused(kind: str) -> Non
         assert caught.value.facts["wanted"] == "application/json"
 
 
-def test_what_is_json_however_it_is_written_or_has_no_body_passes() -> None:
+def test_json_bodies_and_calls_without_a_body_pass() -> None:
     check(content_length="2", content_type="application/json")
     check(content_length="2", content_type="Application/JSON ; charset=utf-8")
     check(content_length="0", content_type="text/plain")
@@ -132,7 +132,7 @@ def test_a_compressed_body_is_refused_whatever_it_holds() -> None:
         check(content_length="2", content_type="application/json", content_encoding="gzip")
 
 
-def test_nobody_minds_the_kind_of_a_body_that_nobody_reads() -> None:
+def test_the_media_type_of_an_unread_body_is_not_checked() -> None:
     head = [(b"host", b"localhost"), (b"content-length", b"2"), (b"content-type", b"text/plain")]
     ADMISSION.admit(Head(head, LOCAL), NO_ROUTE, CLUSTER)
 
@@ -147,7 +147,7 @@ def test_an_allowed_host_that_is_not_a_host_alone_is_refused_at_the_start(host: 
             config()
 
 
-def test_hosts_are_given_one_by_one_or_with_commas() -> None:
+def test_allowed_hosts_come_one_by_one_or_with_commas() -> None:
     assert hosts_given(["a.example, b.example", "::1", ""]) == ("a.example", "b.example", "::1")
     given = ["--allowed-hosts", "a.example,b.example", "--allowed-hosts=::1"]
     parsed = broker_main.parser().parse_args(["--name", "a", "--data-dir", ".", *given])

@@ -65,7 +65,7 @@ def test_a_defect_is_logged_once_under_the_trace_id_that_the_caller_is_told(
     assert "a secret detail" in shown
 
 
-def test_a_wrong_method_is_told_which_are_right() -> None:
+def test_the_refusal_of_a_wrong_method_lists_the_right_ones() -> None:
     with ServerThread(app()) as server, Connection(server.address) as client:
         client.send(b"PUT /queues/1 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
         assert b"allow: GET" in client.head()

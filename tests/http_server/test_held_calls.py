@@ -42,7 +42,7 @@ def test_calls_expire_in_time_and_not_before() -> None:
     assert held.next_deadline_ms() == 2000
 
 
-def test_when_all_places_are_taken_no_more_is_held() -> None:
+def test_a_call_is_refused_when_all_places_are_taken() -> None:
     held: HeldCalls[str, str] = HeldCalls(1)
     call = held.hold(("orders 0",), 1000, "first")
     assert call is not None

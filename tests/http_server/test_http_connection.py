@@ -14,6 +14,7 @@ import pytest
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.connection.limits import Cut, ServerLimits
 from rocketq.http_server.runner import ServerThread
+from tests.support.conditions import wait_until
 from tests.support.raw_connection import BIG, Connection, Probe, background
 
 #: Where a limit is not what a test is about.
@@ -127,14 +128,12 @@ def test_a_closing_connection_ends_though_its_last_answer_was_not_taken(serve: S
     server = serve(answer_ms=SHORT)
     with Connection(server.address, receive_buffer=4096) as client:
         client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n")
-        while not server.call(lambda: _answered(server)):
-            pass
+        wait_until(lambda: server.call(lambda: _answered(server)))
         buffered = 0
         while not buffered:
             answered = server.call(lambda: _answered(server))
             client.send(b"GET /some HTTP/1.1\r\nhost: x\r\n\r\n")
-            while server.call(lambda: _answered(server)) == answered:
-                pass
+            wait_until(lambda: server.call(lambda: _answered(server)) > answered)  # noqa: B023
             buffered = server.call(lambda: _connection(server).transport.get_write_buffer_size())
         assert not server.call(lambda: _connection(server).flow.write_paused)
         client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -305,7 +304,7 @@ def test_what_is_not_http_is_refused_with_a_document(serve: Serve) -> None:
         assert client.refusal() == (400, "INVALID_REQUEST")
 
 
-def test_a_wish_for_another_protocol_is_answered_as_if_it_were_none(serve: Serve) -> None:
+def test_a_request_to_upgrade_the_protocol_is_ignored(serve: Serve) -> None:
     server = serve()
     with Connection(server.address) as client:
         client.send(b"GET /hello HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")

@@ -11,6 +11,7 @@ import pytest
 from rocketq.http_server.connection.limits import Cut, ServerLimits
 from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX, ShortCall
 from rocketq.http_server.runner import ServerThread
+from tests.support.conditions import wait_until
 from tests.support.raw_connection import Connection, Probe, post
 
 
@@ -140,8 +141,7 @@ def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: S
         assert app.held.wait(30)
     with Connection(server.address) as other:
         assert other.get("/hello") == (200, b"hello")
-    while not server.call(lambda: app.waiting[0].disconnected):
-        pass
+    wait_until(lambda: server.call(lambda: app.waiting[0].disconnected))
     release(server, app)
     with Connection(server.address) as other:
         other.send(post("/short", b"x"))
@@ -154,8 +154,7 @@ def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls)
         client.send(post("/later", b"x"))
         assert app.held.wait(30)
         server.begin_stop()
-        while server.call(lambda: app.waiting[0].keep_alive):
-            pass
+        wait_until(lambda: not server.call(lambda: app.waiting[0].keep_alive))
         release(server, app)
         assert client.answer() == (200, b"short x")
         assert client.ended()

@@ -14,6 +14,7 @@ from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
 from rocketq_nameserver.app import NameServerApp, create_app
 from rocketq_nameserver.config import NameServerConfig
+from tests.support.conditions import wait_until
 from tests.support.http_client import JSON, Answer, Http
 
 
@@ -40,8 +41,7 @@ class Running:
 
     def wait_until_held(self, calls: int) -> None:
         """Return once this many calls are held."""
-        while self.held() != calls:
-            pass
+        wait_until(lambda: self.held() == calls)
 
 
 StartNameServer = Callable[..., Running]

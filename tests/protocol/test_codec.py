@@ -94,10 +94,11 @@ JSON = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=10,
 )
 
 
-@given(st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
 def test_a_document_without_a_doubled_key_is_read_as_it_was_written(document: Document) -> None:
     assert decode_request(json.dumps(document).encode(), Document) == document

@@ -33,7 +33,7 @@ def attack(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_damage_gets_past_the_readers_as_a_crash() -> None:
-    ended = attack("1", "1500")
+    ended = attack("1", "700")
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

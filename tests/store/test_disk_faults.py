@@ -92,7 +92,7 @@ def test_a_full_disk_refuses_a_send_and_takes_it_once_there_is_space(flush: Flus
 
 @pytest.mark.parametrize("kind", ["write", "create", "sync_directory", "make_directory"])
 @pytest.mark.parametrize("path", ["commitlog", "consumequeue"])
-def test_wherever_space_runs_out_the_send_is_refused_and_leaves_no_trace(kind: str, path: str) -> None:
+def test_a_send_without_disk_space_is_refused_and_leaves_no_trace(kind: str, path: str) -> None:
     faulty = Faulty(segment_bytes=4096)
     driver = faulty.abandoned()
     driver.create("orders", 2)

@@ -292,7 +292,7 @@ def test_a_commit_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
         assert driver.store.statistics().log_end == end
 
 
-def test_progress_is_told_by_topic(tmp_path: Path) -> None:
+def test_the_progress_of_a_group_can_be_asked_by_topic(tmp_path: Path) -> None:
     with opened(config(tmp_path)) as driver:
         for topic in ("orders", "refunds"):
             driver.create(topic, 1)

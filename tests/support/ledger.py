@@ -100,7 +100,7 @@ class Ledger:
             return
         self.pending.append(entry)
 
-    def settle(self) -> None:
+    def flushed(self) -> None:
         """All that was answered until now is on disk: the store must keep it."""
         still_open = []
         for entry in self.pending:

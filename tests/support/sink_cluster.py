@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from rocketq_broker.app import BrokerApp, create_app
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
+from tests.support.conditions import wait_until
 from tests.support.http_client import stream
 
 #: Far longer than any answer takes.
@@ -117,20 +117,13 @@ def stage(
     return node.api.stage(name, "t", [queue], stream([Message(body) for body in bodies]))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Look until it holds; the test's timeout bounds it."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.005)
-
-
 def look_later(cluster: SinkCluster, clock: ManualClock, ms: int) -> None:
     """Let time pass, and every broker do what is due then."""
     clock.advance(ms)
     for node in cluster.nodes:
-        settler = node.app.broker.settler
-        settler.look()
-        wait_until(lambda: settler.calls == 0)  # noqa: B023
+        publisher = node.app.broker.publisher
+        publisher.look()
+        wait_until(lambda: publisher.calls == 0)  # noqa: B023
 
 
 def stages(cluster: SinkCluster) -> list[int]:

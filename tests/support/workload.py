@@ -97,20 +97,20 @@ class Worker:
                 entry.outcome = outcome
                 self.ledger.enter(entry)
             if self.flush is FlushMode.SYNC:
-                self.ledger.settle()
+                self.ledger.flushed()
             try:
                 if self.rng.random() < 0.15:
                     store.flush()
-                    self.ledger.settle()
+                    self.ledger.flushed()
                 if self.rng.random() < 0.15:
                     store.take_snapshot()
-                    self.ledger.settle()
+                    self.ledger.flushed()
                 if self.rng.random() < 0.1:
                     removed = store.retain().remove
                     self.segments_removed += removed
                     if removed:
                         # Nothing is removed before what is left of the log is on disk.
-                        self.ledger.settle()
+                        self.ledger.flushed()
             except (OSError, RocketqError):
                 return False
         return True

@@ -1,13 +1,12 @@
-"""Makes this broker known to every NameServer and keeps it known.
+"""Registers this broker with every NameServer, and keeps it registered.
 
-Before the broker serves anything, `claim` asks the NameServers one after the other for the broker's
-name, in the order of their addresses, so that two brokers which start at the same moment meet at the
-first NameServer, and one of them gets the name. One refusal is enough to give up: the NameServer that
-refuses has heard of another live process, the others have merely not heard of it. A NameServer that
-does not answer is passed over.
+Before the broker serves anything, `claim` asks the NameServers for the broker's name, one after the other, in
+the order of their addresses. So two brokers that start at the same moment meet at the first NameServer, and
+one of them gets the name. One refusal is enough to give up: the NameServer that refuses knows another live
+process with the name, and the others do not know it yet. `claim` skips a NameServer that does not answer.
 
-NameServers never talk to each other, so from then on each is told everything by a worker
-thread of its own: one that is dead or slow delays no other. A worker is a small loop:
+NameServers do not talk to each other, so the broker tells each of them everything. Each has a worker thread
+of its own, so a NameServer that is dead or slow delays no other. A worker is a loop:
 
     not registered, or topics changed  ->  register in full (RegisterRequest)
     heartbeat due                      ->  heartbeat with the data version only;
@@ -16,9 +15,8 @@ thread of its own: one that is dead or slow delays no other. A worker is a small
     another process has the name       ->  tell the broker, which stops
     stopping                           ->  unregister, once, if it was registered
 
-(RocketMQ: BrokerController.registerBrokerAll, QUERY_DATA_VERSION.) A topic change
-wakes all workers at once. Threads rather than the broker's loop, so that a
-heartbeat still leaves in time while the loop is busy with large batches.
+(RocketMQ: BrokerController.registerBrokerAll, QUERY_DATA_VERSION.) A topic change wakes all workers at once.
+The workers are threads, so that a heartbeat leaves in time also while the event loop is busy.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class TopicTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
-    """How this broker stands with one NameServer."""
+    """Whether this broker is registered with one NameServer."""
 
     nameserver: str
     registered: bool
@@ -84,8 +82,8 @@ class _Registration:
         self._held_since_us = 0
 
     def full(self) -> RegisterRequest:
-        # The version before the topics: were a topic to change between the two, an older version
-        # with newer topics is corrected by the next registration, the reverse would stay.
+        # Read the version before the topics. If a topic changes between the two, the NameServer gets an
+        # older version with newer topics, and the next registration corrects that; the reverse would stay.
         version = self._table.data_version
         return RegisterRequest(
             self.identity, version, self._table.topics(), self._lease_ms,
@@ -96,11 +94,11 @@ class _Registration:
         return HeartbeatRequest(self.identity, self._table.data_version)
 
     def granted(self) -> None:
-        """Note since when this process has its name; the first time counts."""
+        """Remember when this process first got its name."""
         self._held_since_us = self._held_since_us or self._clock.now_us()
 
     def withdrawn(self) -> None:
-        """Note that this process has its name no longer."""
+        """Forget it: this process has given its name back."""
         self._held_since_us = 0
 
 
@@ -118,10 +116,9 @@ class Registrar:
         store: str = "",
         on_refused: Callable[[BrokerNameTaken], None] | None = None,
         clock: Clock | None = None,
-        transport: Transport | None = None,
     ) -> None:
         """`store` names the locked data directory; `on_refused` is called on a worker's thread."""
-        self._transport = transport or Transport()
+        self._transport = Transport()
         self._registration = _Registration(identity, table, lease_ms, store, clock or SystemClock())
         self._workers = [
             _Worker(address, self._registration, heartbeat_ms, on_refused, self._transport)
@@ -140,7 +137,7 @@ class Registrar:
             raise
 
     def withdraw(self) -> None:
-        """Give back what `claim` got, when there is to be no `start`."""
+        """Give the name back, if `start` will not be called."""
         for worker in self._workers:
             worker.unregister()
         self._registration.withdrawn()
@@ -150,7 +147,7 @@ class Registrar:
             worker.thread.start()
 
     def topics_changed(self) -> None:
-        """Have every NameServer told at once; any thread may call this."""
+        """Tell every NameServer at once; any thread may call this."""
         for worker in self._workers:
             worker.wake(changed=True)
 
@@ -163,12 +160,12 @@ class Registrar:
         return not self._workers or any(worker.status.registered for worker in self._workers)
 
     def begin_stop(self) -> None:
-        """Have every worker unregister and end; does not wait."""
+        """Tell every worker to unregister and end; do not wait."""
         for worker in self._workers:
             worker.wake(stopping=True)
 
     def stop(self) -> None:
-        """Unregister everywhere, all at the same time, and wait for that, briefly."""
+        """Unregister everywhere at the same time, and wait for it at most STOP_TIMEOUT_MS."""
         self.begin_stop()
         for worker in self._workers:
             if worker.thread.ident is not None:
@@ -225,7 +222,7 @@ class _Worker:
         self._attempt(self._register)
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Do one round and note how it went; a failure is met again at the next heartbeat."""
+        """Make one call and note its outcome; after a failure the next heartbeat tries again."""
         try:
             act()
         except BrokerNameTaken as error:
@@ -252,7 +249,7 @@ class _Worker:
             self._register()
 
     def unregister(self) -> None:
-        """Unregister, if it was registered, and let an error be: the lease will end the registration."""
+        """Unregister, if it was registered. An error is only logged: the lease ends anyway."""
         if not self.status.registered:
             return
         try:

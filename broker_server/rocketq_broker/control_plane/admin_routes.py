@@ -23,7 +23,7 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         """Take writes away, or give them back, without stopping: producers go elsewhere, readers stay."""
         wanted = await json_body(request, DrainRequest)
         broker.drain(wanted.draining)
-        return json_response(_statistics(broker))
+        return json_response(await _statistics(broker))
 
     @app.put("/v1/clock", responses={200: {"model": BrokerStatistics}})
     @takes(ClockRequest)
@@ -35,13 +35,13 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         """
         wanted = await json_body(request, ClockRequest)
         await run_in_threadpool(broker.store.clock_watch.agree, wanted.at_us)
-        return json_response(_statistics(broker))
+        return json_response(await _statistics(broker))
 
     @app.get("/v1/statistics", responses={200: {"model": BrokerStatistics}})
     @declare(Permission.METRICS, Resource.CLUSTER)
     async def broker_statistics() -> Response:
         """The broker at run time: its log, what waits, what it holds."""
-        return json_response(_statistics(broker))
+        return json_response(await _statistics(broker))
 
     @app.get("/v1/topics/{topic}/statistics", responses={200: {"model": TopicStatistics}})
     @declare(Permission.METRICS, Resource.TOPIC)
@@ -51,8 +51,10 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         return json_response(await run_in_threadpool(broker.store.topic_statistics, topic))
 
 
-def _statistics(broker: Broker) -> BrokerStatistics:
-    store, disk = broker.store.statistics(), broker.store.disk()
+async def _statistics(broker: Broker) -> BrokerStatistics:
+    # The file system may take its time to answer, for instance one that lies on another machine.
+    disk = await run_in_threadpool(broker.store.disk)
+    store = broker.store.statistics()
     return BrokerStatistics(
         broker=broker.config.name,
         draining=broker.draining,

@@ -84,7 +84,7 @@ def install_sinks(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, BeginRunRequest)
         entry = store.sinks.table.sinks.get(sink)
         if entry is not None and entry.run != wanted.run:
-            await _in_pool(broker.executor, broker.settler.learn_brokers)
+            await _in_pool(broker.executor, broker.publisher.learn_brokers)
         write = partial(store.sinks.begin_run, sink, wanted.run, wanted.query)
         return json_response(await broker.completions.outcome(write))
 
@@ -114,7 +114,7 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, CommitBatchRequest, BATCH_BODY_BYTES_MAX)
         sink_decisions.check_commit(wanted)
         answer = await _decide(broker, sink, batch, wanted)
-        return json_response(replace(answer, unsettled=await broker.settled(sink, batch)))
+        return json_response(replace(answer, unsettled=await broker.wait_until_published(sink, batch)))
 
     @app.post("/v1/sinks/{sink}/batches/{batch}/abort", responses=_answers(AbortBatchAnswer))
     @takes(AbortBatchRequest)
@@ -146,7 +146,7 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
         if wanted.only_check:
             store.sinks.check_publication(sink, wanted)
         else:
-            await _in_pool(broker.settler.confirmations, broker.settler.confirm_publication, sink, wanted)
+            await _in_pool(broker.publisher.confirmations, broker.publisher.confirm_publication, sink, wanted)
             await broker.completions.outcome(partial(store.sinks.publish, sink, wanted))
         return json_response(PublishBatchAnswer(sink, wanted.batch, broker.config.name))
 
@@ -156,14 +156,14 @@ async def _decide(broker: Broker, sink: str, batch: int, wanted: CommitBatchRequ
     table, name = broker.store.sinks.table, broker.config.name
     made = sink_decisions.decide_batch(table, sink, batch, wanted, name)
     if not isinstance(made, CommitOutcome) and any(each.broker != name for each in wanted.participants):
-        ask = broker.settler.ask_participants
+        ask = broker.publisher.ask_participants
         await _in_pool(broker.executor, ask, sink, batch, wanted.run, wanted.participants)
     write = partial(broker.store.sinks.decide_batch, sink, batch, wanted)
     answer: CommitBatchAnswer = await broker.completions.outcome(write)
     if answer.outcome is CommitOutcome.SKIPPED:
         broker.measurements.batch_skipped(wanted.total)
         log.warning("batch_skipped", sink=sink, batch=batch, decided=answer.decided, rows=wanted.total)
-    broker.settler.wake()
+    broker.publisher.wake()
     return answer
 
 
@@ -173,9 +173,9 @@ async def _in_pool(pool: Executor, call: Callable[..., None], *arguments: Any) -
 
 
 def _explained(broker: Broker, found: SinkDescription) -> SinkDescription:
-    """Return a description with what the settler knows of its pending batches."""
+    """Return a description with what the publisher knows of its pending batches."""
     pending = tuple(
-        replace(each, problem=broker.settler.problem(found.sink, each.brokers)) for each in found.pending
+        replace(each, problem=broker.publisher.problem(found.sink, each.brokers)) for each in found.pending
     )
     return replace(found, pending=pending)
 

@@ -52,8 +52,8 @@ class Answer:
     taken: Callable[[], None] | None = None
 
 
-def json_answer(document: bytes, status: int = 200) -> Answer:
-    return Answer(status, [JSON_TYPE], (document,))
+def json_answer(document: bytes) -> Answer:
+    return Answer(200, [JSON_TYPE], (document,))
 
 
 class Outgoing:

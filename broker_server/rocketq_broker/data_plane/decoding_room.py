@@ -100,9 +100,9 @@ class DecodingClaim:
         self.shrink(0)
 
 
-def found_bytes(bytes_max: int, messages_max: int) -> int:
-    """Return what a search by key may take: one decoded batch, and its answer of so much as JSON."""
-    return INFLATED_BYTES_MAX + JSON_FACTOR * bytes_max + MESSAGE_BYTES * messages_max
+def found_bytes(bytes_max: int, messages_max: int, frames: int) -> int:
+    """Return what a search may take: so many inflated frames, and its messages as JSON."""
+    return frames * INFLATED_BYTES_MAX + JSON_FACTOR * bytes_max + MESSAGE_BYTES * messages_max
 
 
 def _refuse(granted: asyncio.Future[None], budget: ByteBudget) -> None:

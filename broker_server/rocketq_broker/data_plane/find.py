@@ -10,13 +10,17 @@ cannot be read and may hold messages of the topic with this key, so "not found" 
 An answer has at most `limit` messages and `FOUND_BYTES_MAX` bytes of them, unless its first message alone is
 larger. If one of the two ended the search, `next_page` names the last message as `log offset-row`. The next
 page goes on before it.
+
+Both searches inflate frames, so each claims room for them before it begins (`decoding_room`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,19 +31,22 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_room import DecodingRoom, found_bytes
-from rocketq_broker.data_plane.find_by_time import PARAMETERS, time_page, time_query
+from rocketq_broker.data_plane.find_by_time import (
+    DEFAULT_FOUND,
+    FOUND_MAX,
+    FRAMES_HELD,
+    PARAMETERS,
+    time_page,
+    time_query,
+)
 from rocketq_broker.data_plane.message_limits import PROPERTIES_BYTES_MAX
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, key_of, number, parse, whole_number
 from rocketq_broker.store.index.key_query import FOUND_BYTES_MAX, PlaceInLog
 from rocketq_broker.store.log.time_search import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
 
-#: RocketMQ returns at most 64 (maxMsgsNumBatch).
-DEFAULT_FOUND: Final = 64
-FOUND_MAX: Final = 1_000
-
 _KEYS: Final = frozenset({"key", "key_base64"})
-_PARAMETERS: Final = _KEYS | {"begin", "end", "limit", "page"}
+_PARAMETERS: Final = _KEYS | PARAMETERS
 #: What a message may have besides its body.
 _BESIDES_BODY_BYTES: Final = PROPERTIES_BYTES_MAX + KEY_BYTES_MAX + TAG_BYTES_MAX
 
@@ -57,24 +64,19 @@ class FindProcessor:
         self._loop = asyncio.get_running_loop()
 
     async def handle(self, request: DataRequest) -> Answer:
-        given = parse(request.query_string, _PARAMETERS | PARAMETERS)
+        given = parse(request.query_string, _PARAMETERS)
         topic = self._readable(request.topic)
-        if not given.keys() & _KEYS:
-            interval = time_query(topic.name, given)
-            return json_answer(await self._loop.run_in_executor(self._executor, self._in_time, interval))
-        query = KeyQuery(
-            topic.name,
-            _checked(key_of(given)),
-            whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
-            whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
-            whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
-            FOUND_BYTES_MAX,
-            _place(given["page"]) if "page" in given else None,
-        )
+        search: Callable[[], bytes]
+        if given.keys() & _KEYS:
+            by_key = _key_query(topic.name, given)
+            search, limit, frames = partial(self._with_key, by_key), by_key.limit, 1
+        else:
+            in_time = time_query(topic.name, given)
+            search, limit, frames = partial(self._in_time, in_time), in_time.limit, FRAMES_HELD
         largest = (topic.message_bytes_max or self._config.message_bytes_max) + _BESIDES_BODY_BYTES
-        claim = await self._decoding.claim(found_bytes(max(FOUND_BYTES_MAX, largest), query.limit))
+        claim = await self._decoding.claim(found_bytes(max(FOUND_BYTES_MAX, largest), limit, frames))
         try:
-            document = await self._loop.run_in_executor(self._executor, self._found, query)
+            document = await self._loop.run_in_executor(self._executor, search)
         except BaseException:
             claim.release()
             raise
@@ -91,7 +93,7 @@ class FindProcessor:
     def _in_time(self, query: TimeQuery) -> bytes:
         return time_page(self._store.find_in_time(query), query.topic, self._config.name)
 
-    def _found(self, query: KeyQuery) -> bytes:
+    def _with_key(self, query: KeyQuery) -> bytes:
         found = self._store.find(query)
         messages: list[dict[str, Any]] = []
         for piece in found.slices:
@@ -106,6 +108,19 @@ class FindProcessor:
                 "next_page": next_page,
             }
         )
+
+
+def _key_query(topic: str, given: Mapping[str, str]) -> KeyQuery:
+    """Read the parameters of a search by key; raise InvalidRequest."""
+    return KeyQuery(
+        topic,
+        _checked(key_of(given)),
+        whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX, 0),
+        whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
+        whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
+        FOUND_BYTES_MAX,
+        _place(given["page"]) if "page" in given else None,
+    )
 
 
 def _checked(key: bytes | None) -> bytes:

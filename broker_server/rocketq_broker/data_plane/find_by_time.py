@@ -17,13 +17,15 @@ from rocketq.errors import InvalidRequest
 from rocketq.model import QUEUE_COUNT_MAX, MessageQueue
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, whole_number
+from rocketq_broker.store.index.key_query import FOUND_BYTES_MAX
 from rocketq_broker.store.log.time_search import FoundInTime, PlaceInTime, TimeQuery
 
 PARAMETERS: Final = frozenset({"begin", "end", "limit", "page"})
+#: RocketMQ returns at most 64 (maxMsgsNumBatch).
 DEFAULT_FOUND: Final = 64
 FOUND_MAX: Final = 1_000
-#: Of the messages of a page, unless its first one is larger; a JSON answer is a few times that at most.
-INFLATED_BYTES_MAX: Final = 4 * 1024 * 1024
+#: A page may begin within one frame and end within another, and the search holds both inflated.
+FRAMES_HELD: Final = 2
 
 
 def time_query(topic: str, given: Mapping[str, str]) -> TimeQuery:
@@ -38,7 +40,7 @@ def time_query(topic: str, given: Mapping[str, str]) -> TimeQuery:
         whole_number(given, "begin", -NUMBER_MAX, NUMBER_MAX),
         whole_number(given, "end", -NUMBER_MAX, NUMBER_MAX, NUMBER_MAX),
         whole_number(given, "limit", 1, FOUND_MAX, DEFAULT_FOUND),
-        INFLATED_BYTES_MAX,
+        FOUND_BYTES_MAX,
         _place(given["page"]) if "page" in given else None,
     )
 

@@ -1,8 +1,9 @@
-"""Filters on Arrow columns: which messages of a batch a consumer wants.
+"""Filters on Arrow columns: they decide which messages of a batch a consumer wants.
 
-    expressions.parse_filter(tag, sql)    a Filter, or None if every message is wanted
-    tags.TagFilter, sql.SqlFilter         the two kinds; both cached by their text
+    expressions.parse_filter(tag, sql)    returns a Filter, or None if every message is wanted
+    tags.TagFilter, sql.SqlFilter         the two kinds of filter
 
-A filter knows nothing of queues, disks or HTTP. It says which tag hashes can match, so that a
-queue's units can be passed over unread, and gives an exact mask for the batches that were read.
+A filter knows nothing of queues, disks or HTTP. It gives the hashes of the tags that a wanted message can
+have, so that the store skips the units of other messages. For the batches that the store has read, the filter
+returns an exact mask. Parsed filters are cached by their text.
 """

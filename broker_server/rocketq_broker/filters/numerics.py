@@ -1,16 +1,16 @@
-r"""Numbers in text: a property's value is a string, and a comparison may want a number.
+r"""Numbers in text: the value of a property is a string, and a comparison may want a number.
 
     number   [+-] ( digits [ . [digits] ] | . digits ) [ (e|E) [+-] digits ]
     integer  [+-] digits, within 64 bits
 
-Nothing else is one: no white space, no `NaN` or `Infinity`, no hexadecimal. What is not a
-number becomes null and so UNKNOWN, never an error: one strange message must not
-keep a consumer from all the others. A number is the nearest double, infinite if it is
-too large for one; but integers past 2**53, such as ids and nanoseconds, are also kept exactly.
+White space, `NaN`, `Infinity` and hexadecimal digits are not part of a number. A value that is not a number
+becomes null, and the comparison is then UNKNOWN. It is no error, because one wrong message must not stop a
+consumer. A number becomes the nearest double, or infinity if it is too large. Integers beyond 2**53, such as
+ids and nanoseconds, are also kept as exact integers.
 
-Arrow converts a whole column or fails, and takes a little more than the grammar (`inf`,
-`nan`). So the bytes are looked at first: where all lie between `+` and `9`, what Arrow
-takes is a number, and that is the usual case. Only other columns pay for a regular expression.
+Arrow converts a whole column or fails, and it accepts more than this grammar (`inf`, `nan`). So the bytes are
+checked first. In most columns all bytes lie between `+` and `9`; what Arrow then accepts is a number. Only
+other columns pay for a regular expression.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""SQL expressions evaluated on whole batches, in three-valued logic.
+"""Evaluates SQL expressions on whole batches, in three-valued logic.
 
-An expression is compiled once, into functions from a batch's columns to a boolean
-column with nulls, where null is UNKNOWN; Arrow's Kleene functions join them:
+An expression is compiled once, into functions from the columns of a batch to a boolean column in which null
+means UNKNOWN. Arrow's Kleene functions combine such columns:
 
     AND      FALSE if one side is FALSE, else UNKNOWN if one is UNKNOWN
     OR       TRUE if one side is TRUE, else UNKNOWN if one is UNKNOWN
     NOT      UNKNOWN of UNKNOWN
 
-Only TRUE wants a message. A comparison is UNKNOWN if a property is missing, or if its
-value is not of the type that the other side has: `x > 5` of `x = 'abc'` is UNKNOWN where
-RocketMQ raises (ComparisonExpression) and drops the message. `docs/filters.md`
-lists every such choice.
+A message is wanted only if the expression is TRUE of it. A comparison is UNKNOWN if a property is missing, or
+if its value does not have the type of the other side: `x > 5` is UNKNOWN of `x = 'abc'`. RocketMQ raises an
+error there (ComparisonExpression) and drops the message. `docs/filters.md` lists all such differences.
 """
 
 from __future__ import annotations
@@ -201,20 +200,20 @@ def _of_literals(comparison: Comparison, left: Operand, right: Operand) -> bool:
 
 
 def _literal(number: int | float) -> Numbers:
-    """Return a number literal as a column of one for all."""
+    """Return a number literal as scalars, which Arrow compares with every row."""
     integer = pa.scalar(number, pa.int64()) if isinstance(number, int) else None
     return Numbers(pa.scalar(float(number)), integer)
 
 
 def _ordered(compare: Callable[[Any, Any], _Truths], left: Numbers, right: Numbers) -> _Truths:
-    """Compare numbers as doubles, but two integers exactly where one of them may be past 2**53."""
+    """Compare numbers as doubles; compare two integers exactly if one of them may be beyond 2**53."""
     by_doubles = compare(left.doubles, right.doubles)
     if left.integers is None or right.integers is None:
         return by_doubles
     return pc.coalesce(compare(left.integers, right.integers), by_doubles)
 
 
-# --- what an expression says of tags --------------------------------------------------
+# --- the tags that an expression can match --------------------------------------------------
 
 
 def _possible_tags(condition: Condition) -> frozenset[str] | None:

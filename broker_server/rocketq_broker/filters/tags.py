@@ -1,8 +1,8 @@
-"""Messages by their tag: the hash first, where it lies in the queue's units, then the tag itself.
+"""Filters messages by their tag.
 
-RocketMQ compares hashes on the broker and the tags themselves in the client, which
-has them at hand after all. Here the broker opens the batch anyway, to leave the other
-messages out, so it compares both.
+The store first compares the hashes of tags, which lie in the units of the queue, and reads only the batches
+with a matching hash. The filter then compares the tags themselves. (In RocketMQ the client does this second
+step. Here the broker opens the batch anyway, to leave out the other messages.)
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What a broker process does about memory: it keeps that of bodies, collects rarely, and leaves out pandas.
+"""Settings of a broker process that concern memory: reuse freed blocks, collect rarely, do not load pandas.
 
-Every body and every answer is a fresh block of about a MiB. By default glibc takes
-such blocks from the system and gives them back as soon as they are free, so each
-MiB costs 256 page faults and as many zeroed pages: measured, three quarters of all
-the processor time of a pull. Told to keep what was freed, it hands out the same
-pages again. What is kept is bounded, and Arrow's own pool is not concerned.
+Every body and every answer is a new block of about a MiB. By default glibc gets such blocks from the system
+and returns them as soon as they are free, so each MiB costs 256 page faults and as many pages to be zeroed.
+This was measured as three quarters of the processor time of a pull. With the settings here glibc reuses freed
+blocks. The memory that it keeps is bounded. Arrow's own pool is not affected.
 
-pyarrow imports pandas, if that is installed, when it first makes an array of Python
-values: 60 MB, and on the event loop a second in which nobody is answered. A broker
-has no use for it, but beside Spark it is installed.
+When pyarrow first makes an array of Python values, it imports pandas, if pandas is installed: 60 MB, and a
+second in which the event loop answers nobody. A broker does not need pandas, but a machine with Spark has it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ HEAP_BLOCK_BYTES_MAX: Final = 32 * 1024 * 1024
 #: Free memory that may stay at the top of a heap.
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Objects that may be made between two looks for garbage.
+#: New objects between two runs of the garbage collector.
 _NEW_OBJECTS: Final = 20_000
 
 # From glibc's malloc.h; part of its ABI.
@@ -33,7 +31,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to reuse large blocks; return whether it did (another C library has no such setting)."""
+    """Tell glibc to reuse large blocks; return whether it does. Other C libraries have no such setting."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -44,11 +42,10 @@ def keep_freed_memory() -> bool:
 
 
 def collect_rarely() -> None:
-    """Have Python look for garbage in cycles less often, and not among what is there now.
+    """Make Python's garbage collector run less often, and ignore the objects that exist now.
 
-    By default it looks after every 700 objects made, a few messages, and every now and then through all the
-    modules: 5 % of what a small send costs. What the broker makes for a call is freed by its
-    reference count.
+    By default it runs after every 700 new objects, which are a few messages, and sometimes scans all modules:
+    5 % of the cost of a small send. Reference counts free the objects of a call.
     """
     gc.collect()
     gc.freeze()
@@ -56,7 +53,7 @@ def collect_rarely() -> None:
 
 
 class _Absent(MetaPathFinder):
-    """Finds nothing, and lets nobody after it find one package."""
+    """An import finder that makes one package look as if it were not installed."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class SettlingBatches:
+class CommitWaits:
     """Who waits for which batch. Everything here is called on the loop's thread."""
 
     def __init__(
@@ -36,13 +36,13 @@ class SettlingBatches:
             if not self._waiting[sink, batch]:
                 del self._waiting[sink, batch]
 
-    def settled(self, batch: tuple[str, int]) -> None:
-        """Have those who wait for a batch look again."""
+    def published(self, batch: tuple[str, int]) -> None:
+        """Let those who wait for a batch look again: a participant has published it."""
         for event in self._waiting.get(batch, ()):
             event.set()
 
     def release_all(self) -> None:
-        """Have nobody wait any more: the broker is stopping."""
+        """End all waits, and let no call wait from now on: the broker is stopping."""
         self._released = True
         for events in self._waiting.values():
             for event in events:

@@ -67,26 +67,30 @@ _POOL_THREADS: Final = 8
 
 T = TypeVar("T")
 
-log = structlog.get_logger("rocketq.broker.settler")
+log = structlog.get_logger("rocketq.broker.publisher")
 
 
-class Settler:
+class SinkPublisher:
     """The background side of one broker's sinks, from `start` to `stop`."""
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, clock: Clock, on_settled: Callable[[str, int], None]
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        clock: Clock,
+        on_published: Callable[[str, int], None],
     ) -> None:
         self._config = config
         self._store = store
         self._clock = clock
-        self._on_settled = on_settled
+        self._on_published = on_published
         self._transport = Transport(TransportConfig(timeout_ms=ASK_TIMEOUT_MS))
         self._addresses = Addresses(config.cluster, config.nameservers, self._transport)
-        self._pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-settle")
+        self._pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-publish")
         #: For `confirm_publication` alone. Two brokers whose pools are full of calls to each other would
         #: wait in vain if the answers needed the same threads.
         self.confirmations = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-confirm")
-        self._thread = threading.Thread(target=self._run, name="rocketq-settler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rocketq-publisher", daemon=True)
         self._due = threading.Event()
         self._stopping = False
         #: Guards everything below.
@@ -160,7 +164,8 @@ class Settler:
         except (StageNotFound, NotCoordinator) as error:
             return error
         except BrokerUnreachable as error:
-            if not (self._addresses.was_seen(part.broker) or part.broker in self._named_brokers()):
+            decided = sink_decisions.named_brokers(self._store.sinks.table)
+            if not (self._addresses.was_seen(part.broker) or part.broker in decided):
                 return ParticipantUnknown(sink, batch, part.broker, str(error.facts["why"]))
         except RocketqError as error:
             log.info("participant_not_asked", broker=part.broker, sink=sink, batch=batch, why=str(error))
@@ -176,9 +181,6 @@ class Settler:
             if self._addresses.of(broker) == address:
                 raise
             return question(self._api(broker))
-
-    def _named_brokers(self) -> frozenset[str]:
-        return sink_decisions.named_brokers(self._store.sinks.table)
 
     def learn_brokers(self) -> None:
         """Learn from the NameServers which brokers there are: a later commit may name one that is away."""
@@ -268,7 +270,7 @@ class Settler:
 
     def _publish_there(self, due: PublicationDue, request: PublishBatchRequest) -> None:
         # If a defect ends the call, this is its outcome, and the batch stays due.
-        outcome: RocketqError | None = InternalError("of the settler")
+        outcome: RocketqError | None = InternalError("of the sink publisher")
         try:
             self._api(due.broker).publish_batch(due.sink, request, timeout_ms=PUBLISH_TIMEOUT_MS)
             outcome = None
@@ -287,8 +289,8 @@ class Settler:
             else:
                 self._note_failure(due, error)
         if error is None:
-            self._store.sinks.settle(due.sink, due.batch, due.broker, partial(self._settled, due))
-            self._on_settled(due.sink, due.batch)
+            self._store.sinks.settle(due.sink, due.batch, due.broker, partial(self._publication_noted, due))
+            self._on_published(due.sink, due.batch)
 
     def _note_failure(self, due: PublicationDue, error: RocketqError) -> None:
         if isinstance(error, BrokerUnreachable):
@@ -303,7 +305,7 @@ class Settler:
         self._not_before_ms[due.lane] = self._clock.monotonic_ms() + wait_ms
         self._under_way.discard(due.lane)
 
-    def _settled(self, due: PublicationDue, outcome: RocketqError | None) -> None:
+    def _publication_noted(self, due: PublicationDue, outcome: RocketqError | None) -> None:
         """Let the next batch go to this participant; if the log refused, tell it once more."""
         with self._lock:
             self._published.discard((due.sink, due.batch, due.broker))
@@ -326,7 +328,7 @@ class Settler:
 
     def _check_there(self, due: CheckDue, request: CheckBatchRequest) -> None:
         stage = due.stage
-        outcome: CheckBatchAnswer | RocketqError = InternalError("of the settler")
+        outcome: CheckBatchAnswer | RocketqError = InternalError("of the sink publisher")
         try:
             outcome = self._api(due.coordinator).check_batch(stage.sink, stage.batch, request)
         except RocketqError as error:

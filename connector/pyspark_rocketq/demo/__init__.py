@@ -1,8 +1,8 @@
-"""`rocketq demo`: a year of flights through two brokers and Spark, and a proof that none was lost.
+"""`rocketq demo`: sends a year of flights through two brokers and Spark, and proves that none was lost.
 
 flights.py    the 336,776 flights that left New York in 2013, as messages
 streaming.py  Spark reads them from topic `flights` and writes delays to topic `delays`
-proof.py      what Spark reads back against what was sent
+proof.py      compares what Spark reads back with what was sent
 display.py    progress on stderr, results on stdout
-__main__.py   the course of it, on a cluster in a temporary directory
+__main__.py   runs all steps, on a cluster in a temporary directory
 """

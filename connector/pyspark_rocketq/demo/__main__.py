@@ -1,7 +1,7 @@
-"""The course of the demo: `python -m pyspark_rocketq.demo [--flights N]`, or `rocketq demo`.
+"""Runs the demo: `python -m pyspark_rocketq.demo [--flights N]`, or `rocketq demo`.
 
-Spark starts while a thread loads and sends the flights: both take seconds, and
-neither needs the other. Everything lies in one temporary directory.
+A thread loads and sends the flights while Spark starts, because both take seconds. All files are in one
+temporary directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUEUES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was sent: how much, how fast, and what it adds up to."""
+    """What was sent: how many messages and bytes, in what time, and the sums of each carrier."""
 
     count: int
     bytes: int
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(display: Display, directory: Path, count: int | None) -> int:
-    """Do every step and say what came of it."""
+    """Run every step and show its result."""
     with ExitStack() as stack:
         with display.step("start a NameServer and two brokers") as step:
             cluster = stack.enter_context(LocalCluster(brokers=2, data_dir=directory / "cluster"))

@@ -1,4 +1,4 @@
-"""How the demo talks: progress on stderr, results on stdout; colour only where a person looks."""
+"""Output of the demo: progress on stderr, results on stdout; colour only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
-#: Without a terminal a counter is written this often rather than redrawn.
+#: Without a terminal, the counter is written at this interval.
 PLAIN_EVERY_S: Final = 2.0
 
 
 class Step:
-    """One step under way: `advance_to` moves its counter, `note` ends up behind its name."""
+    """One step that is running: `advance_to` moves its counter, `note` is shown behind its name."""
 
     def __init__(self, name: str, total: int | None, progress: Progress | None) -> None:
         self._name, self._total, self._progress = name, total, progress
@@ -46,7 +46,7 @@ class Step:
 
 
 class Display:
-    """The demo's voice."""
+    """Writes progress and results of the demo."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -73,7 +73,7 @@ class Display:
         self._line(f"[green]{took:5.1f} s[/] {name}" + (f": {step.note}" if step.note else ""))
 
     def done(self, name: str) -> None:
-        """Say that something is done that had no step of its own; the time is since the beginning."""
+        """Show that something is done that was no step; the time counts from the beginning."""
         self._line(f"[green]{self.elapsed_s:5.1f} s[/] after the beginning: {name}")
 
     def _line(self, text: str) -> None:

@@ -29,7 +29,7 @@ FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CarrierSums:
-    """What a carrier's flights add up to: exact numbers, so that they compare exactly."""
+    """The sums of a carrier's flights, as integers, so that they compare exactly."""
 
     flights: int
     distance: int
@@ -59,7 +59,7 @@ def messages(flights: pd.DataFrame) -> pa.Table:
 
 
 def sums(flights: pd.DataFrame) -> dict[str, CarrierSums]:
-    """Return what Spark must find for each carrier."""
+    """Return the sums that Spark must find, by carrier."""
     grouped = flights.groupby("carrier").agg(
         flights=("id", "size"), distance=("distance", "sum"), delay=("dep_delay", "sum"), id_sum=("id", "sum")
     )

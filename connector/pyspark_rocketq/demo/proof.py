@@ -1,13 +1,12 @@
-"""Whether every flight arrived exactly once: what Spark reads back, against what was sent.
+"""Proves that every flight arrived exactly once: compares what Spark reads back with what was sent.
 
-Two independent counts must both come out:
+Two independent counts must both be right:
 
-    places   every (broker, queue, offset) is there once: the broker stored each message once
-    flights  every id from 0 on is there once: the producer sent each flight once
+    places   each (broker, queue, offset) occurs once: the broker stored each message once
+    flights  each id from 0 on occurs once: the producer sent each flight once
 
-and per carrier the sums of flights, miles, minutes and ids must equal those of the data
-itself, so that no message can have come back altered. Last, in each queue the ids must
-rise with the offsets: the order in which they were sent is the order in which they are read.
+For each carrier, the sums of flights, miles, minutes and ids must equal those of the data, so no message was
+altered. In each queue the ids must rise with the offsets, so the order of reading is the order of sending.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pyspark_rocketq.demo.streaming import parsed
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The counts; `holds` if every flight arrived exactly once, unaltered and in order."""
+    """The counts; `holds` is true if every flight arrived exactly once, unaltered and in order."""
 
     sent: int
     read: int

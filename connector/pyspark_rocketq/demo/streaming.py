@@ -1,10 +1,10 @@
-"""What a data engineer writes: read a topic, aggregate, write a topic.
+"""The streaming query of the demo: it reads a topic, aggregates, and writes a topic.
 
     flights ──> readStream ──> JSON ──> delay by carrier and hour ──> writeStream ──> delays
 
-The query is in complete mode, so each micro-batch writes the whole result anew. Every
-row's key is its carrier and hour, and messages of one key stay in order in one queue: the
-last message of a key is its present value.
+The query is in complete mode, so each micro-batch writes the whole result again. The key of a row is its
+carrier and hour. Messages of one key stay in order in one queue, so the last message of a key is its present
+value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLIGHT: Final = (
     "id long, month int, day int, hour int, carrier string, flight int, tailnum string, "
     "origin string, dest string, distance long, dep_delay long"
 )
-#: A few micro-batches rather than one, so that there is a stream to look at.
+#: Small enough that the demo has several micro-batches.
 PER_TRIGGER: Final = 120_000
 PROGRESS_S: Final = 1
 

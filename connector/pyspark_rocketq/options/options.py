@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import get_args
 
 from pyspark_rocketq.options.message_filter import Filter, parse_filter
 from pyspark_rocketq.options.position_syntax import (
@@ -176,6 +176,8 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
 
 def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     """Parse the options of a write (BATCH_WRITE or STREAM_WRITE); raise as `source_options` does."""
+    from rocketq.config import REQUEST_BYTES_MAX, Compression
+
     given = Given(raw, use)
     topic = given.text("topic")
     if topic is not None and not is_legal_name(topic):
@@ -186,7 +188,7 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         raise InvalidConfiguration(
             "topic", topic, "this name is reserved for the system", hint="Write to another topic."
         )
-    compression = given.choice("compression", ("none", "lz4", "zstd"), "none")
+    compression = given.choice("compression", ("none", *get_args(Compression)), "none")
     delivery = _delivery(given, use)
     selection, needs_key = _queue_selection(given)
     return SinkOptions(
@@ -203,10 +205,6 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         commit_timeout_ms=given.integer_or("commitTimeoutMs", 60_000, lowest=1),
         max_request_bytes=given.size_or("maxRequestBytes", 4 * 1024 * 1024, highest=REQUEST_BYTES_MAX),
     )
-
-
-#: A broker takes 16 MiB in one request; the rest is for the stream's own bytes.
-REQUEST_BYTES_MAX: Final = 12 * 1024 * 1024
 
 
 # --- the groups of options that depend on one another ---------------------------------

@@ -24,8 +24,8 @@ from pyspark_rocketq.read.partitions import QueueRange, split
 from pyspark_rocketq.read.range_pull import RangePulls
 from pyspark_rocketq.survey.broker_survey import (
     losses_by_record,
+    raise_or_log,
     require_found,
-    settle_losses,
     survey_all,
     warn_of_unrecorded,
 )
@@ -136,7 +136,7 @@ class RocketqReader(DataSourceReader):
         require_found(connection, options.subscription, full)
         require_assigned(options.subscription, full.topology)
         warn_of_unrecorded(full.topology.unrecorded)
-        settle_losses(losses_by_record(survey), options.fail_on_data_loss)
+        raise_or_log(losses_by_record(survey), options.fail_on_data_loss)
         begins = resolve(
             options.starting,
             "startingOffsets",

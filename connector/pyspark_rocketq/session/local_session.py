@@ -1,9 +1,8 @@
-"""A SparkSession on this machine that is set up right: Java, Python, and no surprises.
+"""Makes a SparkSession on this machine that works: with a Java, with the right Python, on loopback.
 
-Three things make first runs of PySpark fail, and none of them says so: no usable Java
-("Java gateway process exited"), workers that take another `python3` from PATH than the
-driver ("Python worker failed to connect back"), and a host name that does not resolve.
-`local_session` settles all three before Spark starts.
+Three things make first runs of PySpark fail, with error messages that do not name them: there is no usable
+Java ("Java gateway process exited"), the workers use another `python3` from PATH than the driver ("Python
+worker failed to connect back"), or the host name does not resolve. `local_session` prevents all three.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_rocketq.session.java import Java, find_java
 
-#: What a laptop wants and a cluster does not: quiet, no UI port, few shuffle tasks, loopback only.
+#: Settings for one machine, not for a cluster: loopback only, no UI port, no progress bar.
 DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -27,11 +26,11 @@ DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-#: Without a configuration of its own Spark greets a person with ten lines of warnings.
+#: Spark's own logging configuration writes ten lines of warnings at each start.
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: Compile quickly rather than well, and collect garbage without threads that would compete for two cores.
+#: The JVM compiles quickly instead of well, and collects garbage in one thread.
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -57,10 +56,9 @@ def local_session(
 ) -> SparkSession:
     """Return a SparkSession on `local[cores]`; `conf` adds to or overrides the defaults.
 
-    `short_lived` is for tests and demonstrations: the JVM starts and warms up with a third less
-    work, and long jobs run slower. Raises JavaNotFound, which names what was looked at, before
-    Spark could fail less clearly. A session that already runs is returned with the given conf,
-    as Spark's builder does.
+    `short_lived` is for tests and demonstrations: the JVM starts with a third less work, and long jobs
+    run slower. Raises JavaNotFound, which names the places that were tried. A session that already runs is
+    returned with the given conf, as Spark's builder does.
     """
     prepare_environment()
     java_options = [

@@ -124,7 +124,7 @@ class QueryDriver:
         """Remember what there is now as all that this run reads; every broker must answer."""
         full = self._survey().require_all()
         for loss in losses_by_record(full.survey):
-            self._settle(loss)
+            self._raise_or_log(loss)
         known = {*full.survey.incarnations, *full.survey.gone}
         self._target = Target(
             {queue: held.max for queue, held in full.survey.ranges.items()}, frozenset(known)
@@ -226,13 +226,13 @@ class QueryDriver:
             survey = self._target.clip(survey)
         comparison = compare(start, survey)
         for loss in comparison.losses:
-            self._settle(loss)
+            self._raise_or_log(loss)
         self._warn_of_unsubscribed(comparison, topology)
         self._latest_seen = StreamOffset({queue: last for queue, (_, last) in comparison.backlogs.items()})
         return comparison
 
-    def _settle(self, loss: DataLost) -> None:
-        """Raise a loss, or say it once, as `failOnDataLoss` says."""
+    def _raise_or_log(self, loss: DataLost) -> None:
+        """Raise a loss, or log it once, as `failOnDataLoss` says."""
         if self._options.fail_on_data_loss:
             raise loss
         if loss.message not in self._warned:

@@ -156,7 +156,7 @@ def losses_by_record(survey: Survey) -> list[DataLost]:
     ]
 
 
-def settle_losses(losses: Collection[DataLost], fail_on_data_loss: bool) -> None:
+def raise_or_log(losses: Collection[DataLost], fail_on_data_loss: bool) -> None:
     """Raise the first loss, or log all of them, as `failOnDataLoss` says."""
     for loss in losses:
         if fail_on_data_loss:

@@ -53,8 +53,7 @@ class _Watched:
 class OffsetWatch:
     """The newest known offsets of many places. Used by one thread; its helpers are its own."""
 
-    def __init__(self, hold_ms: int = HOLD_MS) -> None:
-        self._hold_ms = hold_ms
+    def __init__(self) -> None:
         self._version = 0
         self._watched: dict[TopicOnBroker, _Watched] = {}
         self._changed = threading.Condition()
@@ -93,7 +92,7 @@ class OffsetWatch:
             for one in chosen:
                 one.busy = one.held = True
         for one in chosen:
-            self._start([one], self._hold_ms)
+            self._start([one], HOLD_MS)
 
     def wait(self, seen: int, wait_ms: int) -> None:
         """Wait until `version` differs from `seen`, at most `wait_ms`."""
@@ -159,14 +158,14 @@ class OffsetWatch:
             answer = place.broker.offsets(place.topic, after_total=after, wait_ms=hold_ms)
         except TopicNotFound:
             with self._changed:
-                self._settle(one)
+                self._end_call(one)
                 one.gone, one.known = True, None
                 self._version += 1
         except RocketqError as error:
             self._failed(one, error)
         else:
             with self._changed:
-                self._settle(one)
+                self._end_call(one)
                 if answer != one.known or one.error is not None:
                     self._version += 1
                 one.gone, one.error, one.pause_s = False, None, SUSPECT_PAUSE_FIRST_S
@@ -175,15 +174,15 @@ class OffsetWatch:
             if one.busy:
                 # A defect, which this thread's end reports; nobody may wait for it.
                 with self._changed:
-                    self._settle(one)
+                    self._end_call(one)
 
-    def _settle(self, one: _Watched) -> None:
+    def _end_call(self, one: _Watched) -> None:
         one.busy = one.held = False
         self._changed.notify_all()
 
     def _failed(self, one: _Watched, error: RocketqError) -> None:
         with self._changed:
-            self._settle(one)
+            self._end_call(one)
             one.error = error
             one.ask_again_at = time.monotonic() + one.pause_s
             one.pause_s = min(2 * one.pause_s, SUSPECT_PAUSE_MAX_S)

@@ -104,7 +104,7 @@ def resolve(
     if isinstance(position, AtOffsets):
         _check_names(position, option, survey)
     if isinstance(position, AtTimes):
-        _check_topics(position, option, survey)
+        _check_topics(position.at_ms.topics(), option, survey)
     return {
         queue: _resolved(position, option, queue, held, lookups, fail_on_data_loss)
         for queue, held in sorted(survey.ranges.items())
@@ -173,7 +173,7 @@ def _check_names(position: AtOffsets, option: str, survey: Survey) -> None:
             option, ", ".join(map(str, unknown)), "there is no such queue in the subscription",
             hint="Queues: " + _listed(sorted(survey.ranges)),
         )  # fmt: skip
-    _check_topics_named(position.offsets.topics(), option, survey)
+    _check_topics(position.offsets.topics(), option, survey)
     missing = [queue for queue in sorted(survey.ranges) if position.offsets.get(queue) is None]
     if missing:
         raise InvalidConfiguration(
@@ -182,11 +182,7 @@ def _check_names(position: AtOffsets, option: str, survey: Survey) -> None:
         )  # fmt: skip
 
 
-def _check_topics(position: AtTimes, option: str, survey: Survey) -> None:
-    _check_topics_named(position.at_ms.topics(), option, survey)
-
-
-def _check_topics_named(topics: set[str], option: str, survey: Survey) -> None:
+def _check_topics(topics: set[str], option: str, survey: Survey) -> None:
     unknown = sorted(topics - {queue.topic for queue in survey.ranges})
     if unknown:
         raise InvalidConfiguration(

@@ -51,7 +51,7 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 #: StreamExecution puts its jobs into a group named by the run.
 RUN_PROPERTY: Final = "spark.jobGroup.id"
 
-#: An abort only hurries what the next run settles anyway, so a query that ends is not held up by it.
+#: The next run does what an abort would do, so a query that ends does not wait long for an abort.
 ABORT_TIMEOUT_MS: Final = 5_000
 #: Sinks that one process remembers: workers live on, and each batch write may have a sink of its own.
 SINKS_MAX: Final = 64

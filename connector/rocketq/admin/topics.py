@@ -33,7 +33,7 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.nameserver_documents import BrokerIdentity, TopicRoute
+from rocketq.protocol.nameserver_documents import BrokerIdentity
 from rocketq.protocol.rules.reserved_names import check_user_topic
 
 log = logging.getLogger("rocketq.admin.topics")
@@ -175,9 +175,6 @@ class TopicAdmin:
     def describe(self, topic: str) -> dict[str, TopicDescription]:
         """Return the topic as each broker has it. Raises TopicNotFound when none does."""
         return self._everywhere(topic, lambda broker: broker.topic(topic))
-
-    def route(self, topic: str) -> TopicRoute:
-        return self._routes.route(topic)
 
     def _take_off(
         self, topic: str, brokers: Iterable[BrokerApi], removed: Collection[str]

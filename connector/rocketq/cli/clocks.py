@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import UNHEALTHY, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.protocol.broker_documents import BrokerStatistics
 
-UNHEALTHY = 10
 COLUMNS = ("broker", "doubt", "ahead_s", "believe_at")
 
 

@@ -7,9 +7,8 @@ from typing import Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import UNHEALTHY, output_option, say, show
 
-UNHEALTHY: Final = 10
 COLUMNS: Final = ("nameserver", "cluster", "broker", "id", "address", "topics", "heard_ms", "lease_ms")
 
 

@@ -19,11 +19,10 @@ from typing import Final
 
 import rich_click as click
 
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import UNHEALTHY, output_option, say, show
 from rocketq.errors import InvalidConfiguration
 from rocketq.system import spark_python
 
-UNHEALTHY: Final = 10
 PORTS: Final = (9876, 10911, 10912)
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_MIN: Final = 2 << 30

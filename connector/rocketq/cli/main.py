@@ -21,8 +21,6 @@ from rocketq.cli.output import say
 from rocketq.errors import message_errors, registration_errors, sink_errors, topic_errors
 from rocketq.local_cluster.server_process import ServerNotStarted
 
-UNHEALTHY: Final = 10
-
 #: The first class an error is an instance of decides; what is not listed is 1.
 EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.NotFound, 3),

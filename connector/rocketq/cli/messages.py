@@ -49,10 +49,12 @@ class _Selections(click.ParamType[str]):
         return f"[{'|'.join(self.names())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value == "hash":
-            self.fail("hash is not a selection: give --ordering-key, or ordering_key in each JSON line.")
-        if value not in self.names():
+        from rocketq.producing.queue_selectors import STRATEGIES
+
+        if value not in STRATEGIES:
             self.fail(f"{value!r} is none of {', '.join(self.names())}.", param, ctx)
+        if STRATEGIES[value].needs_key:
+            self.fail(f"{value} needs ordering keys: give --ordering-key, or ordering_key in each JSON line.")
         return value
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final, TypeVar
 import rich_click as click
 
 FORMATS: Final = ("table", "json", "jsonl")
+#: The exit code of a command that looks for problems and finds one.
+UNHEALTHY: Final = 10
 
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,6 +68,12 @@ def show_one(row: Row, output: str) -> None:
 def say(text: str) -> None:
     """Tell a person something; never part of the data."""
     click.echo(text, err=True)
+
+
+def confirm(name: str, what: str) -> None:
+    """Have a person type a name before something cannot be undone; raise click.Abort otherwise."""
+    if click.prompt(f"Type {name} to {what}", err=True) != name:
+        raise click.Abort
 
 
 def _table(rows: Sequence[Row], columns: list[str]) -> None:

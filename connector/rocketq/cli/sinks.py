@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import confirm, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.protocol.sink_documents import SinkDescription
@@ -77,7 +77,7 @@ def reset(name: str, yes: bool, nameservers: str) -> None:
     with administration(nameservers) as admin:
         coordinator = admin.sinks.coordinator(name)
         if not yes:
-            _confirm(name, "forget what it has decided")
+            confirm(name, "forget what it has decided")
         coordinator.reset_sink(name)
     say(f"reset {name} on {coordinator.broker}")
 
@@ -100,14 +100,9 @@ def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers
     with administration(nameservers) as admin:
         brokers = [each.broker for each in admin.sinks.describe(name, only)]
         if not yes:
-            _confirm(name, f"delete it on {', '.join(brokers)}")
+            confirm(name, f"delete it on {', '.join(brokers)}")
         admin.sinks.delete(name, brokers, force=force)
     say(f"deleted {name} on {', '.join(brokers)}")
-
-
-def _confirm(name: str, what: str) -> None:
-    if click.prompt(f"Type {name} to {what}", err=True) != name:
-        raise click.Abort
 
 
 def _row(known: SinkDescription) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, connect, described, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import confirm, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.model import TopicConfig
@@ -239,9 +239,7 @@ def delete(name: str, yes: bool, nameservers: str) -> None:
     with connect(nameservers) as client:
         brokers = sorted(described(client, name))
         if not yes:
-            typed = click.prompt(f"Type {name} to delete it on {', '.join(brokers)}", err=True)
-            if typed != name:
-                raise click.Abort
+            confirm(name, f"delete it on {', '.join(brokers)}")
         client.delete_topic(name)
     say(f"deleted {name} on {', '.join(brokers)}")
 

@@ -1,14 +1,12 @@
-"""What a consumer has fetched ahead, and where it stands: values and decisions, no threads, no I/O.
+"""What a consumer has fetched ahead, and its positions: values and decisions, no threads, no I/O.
 
-For each queue there are two offsets. `fetch` is the next to ask the broker for;
-`position` the next to hand out, which is what is committed. Between them lie the
-buffered slices of frames. A seek moves both, drops the slices and raises the
-queue's generation, so that the answer to a pull from before the seek is
-recognised and dropped.
+Each queue has two offsets. `fetch` is the next offset to ask the broker for. `position` is the next offset to
+hand out; a commit stores it. The buffer has the slices of frames between the two. A seek moves both offsets,
+drops the slices and raises the generation of the queue. The answer to a pull of an earlier generation is
+dropped.
 
-The buffer is bounded in bytes over all queues: a pull reserves its bytes before
-it is made. With nothing buffered or reserved one pull is always admitted,
-so that a message larger than the bound still passes.
+The buffer is bounded in bytes over all queues: a pull reserves its bytes before it is made. If nothing is
+buffered or reserved, one pull is always admitted, so that a message larger than the bound still passes.
 
 Not thread-safe: `rocketq.consuming.pull_consumer` holds the lock.
 """
@@ -32,7 +30,7 @@ class QueueState:
     queue: MessageQueue
     position: int
     fetch: int
-    #: The max offset last heard of; there is something to fetch while `fetch` is below it.
+    #: The queue's last known max offset; there is something to fetch while `fetch` is below it.
     known_max: int
     incarnation: str
     #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
@@ -106,7 +104,7 @@ class Prefetch:
         self._reserved -= pull_bytes
 
     def store(self, fetch: Fetch, slices: Sequence[FrameSlice], next_offset: int, known_max: int) -> bool:
-        """Take in what a pull gave; return False if a seek has made it stale."""
+        """Store the answer to a pull; return False if it is of an earlier generation."""
         state = self._states[fetch.queue]
         if state.generation != fetch.generation:
             return False
@@ -127,7 +125,7 @@ class Prefetch:
                 state.probe |= state.fetch > offset or state.incarnation != incarnation
 
     def is_caught_up(self, topic: str, broker: str) -> bool:
-        """Whether nothing known is left to fetch, so that it is time to wait for news."""
+        """Whether nothing known is left to fetch, so that the caller waits for new messages."""
         return all(
             state.error is not None or not (state.probe or state.fetch < state.known_max)
             for queue, state in self._states.items()
@@ -135,7 +133,7 @@ class Prefetch:
         )
 
     def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
-        """Go on elsewhere after an offset turned out to be gone; return False if a seek came first."""
+        """Continue at `offset` because the wanted one is gone; return False if a seek came first."""
         state = self._states[fetch.queue]
         if state.generation != fetch.generation:
             return False
@@ -192,7 +190,7 @@ class Prefetch:
         state.error, state.sought, state.paused_until_ms = None, True, 0
 
     def pause(self, queues: Collection[MessageQueue], until_ms: int) -> None:
-        """Leave queues alone for a while: their broker or they themselves cannot be read now."""
+        """Do not fetch from queues until `until_ms`, because they or their broker cannot be read now."""
         for queue in queues:
             self._states[queue].paused_until_ms = until_ms
 
@@ -211,7 +209,7 @@ class Prefetch:
             count += piece.rows
             state.position = piece.next_offset
         if not state.slices:
-            # A reset may have moved the fetch; the position follows once all before it is out.
+            # A reset may have moved `fetch`; the position follows when all slices before it are handed out.
             state.position = state.fetch
         return count
 

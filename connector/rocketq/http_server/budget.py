@@ -1,7 +1,7 @@
-"""Bytes that a server holds for its callers, bounded before they are held.
+"""Bounds the bytes that a server holds for its callers.
 
-A `ByteBudget` is a number and a limit. Whoever is about to hold bytes claims them, and gives them back
-afterwards. A claim that finds no room is refused with SYSTEM_BUSY; nothing waits here.
+Code that is going to hold bytes first claims them of a `ByteBudget`, and gives them back afterwards. A claim
+that finds no room is refused with SYSTEM_BUSY. No claim waits here.
 
 A claim may be given a `mark` below the limit. It then has room only up to the mark, so that what lies between
 the mark and the limit is kept for claims without one. Everything is called on one thread.
@@ -45,7 +45,7 @@ class ByteBudget:
 
 
 class Claim:
-    """What one call holds of a budget: it may grow, and is given back at the end of the `with` block."""
+    """The part of a budget that one call holds. It may grow, and is given back when the `with` block ends."""
 
     __slots__ = ("_budget", "_mark", "size")
 

@@ -11,7 +11,7 @@ process (tests) do not mix their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,7 @@ from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.broker_documents import BrokerVersion
 
 #: Returns what keeps the service from being ready, by name; empty when it is.
-Readiness = Callable[[], dict[str, str]]
+Readiness = Callable[[], Awaitable[dict[str, str]]]
 
 
 def add_operations(
@@ -57,7 +57,7 @@ def add_operations(
     @declare(Permission.METRICS, Resource.CLUSTER)
     async def readyz() -> Response:
         """Whether it can do its work; 503 says what is missing."""
-        missing = ready()
+        missing = await ready()
         document: dict[str, Any] = {"status": "not ready" if missing else "ready", "missing": missing}
         return json_response(document, 503 if missing else 200)
 

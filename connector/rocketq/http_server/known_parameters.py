@@ -1,8 +1,7 @@
-"""A query parameter that no route knows is an error, never ignored.
+"""Refuses query parameters that a route does not know, or that are given twice.
 
-FastAPI ignores it, and then a misspelt `wait_m` would look as if it worked. As a
-dependency of a whole app, `known_parameters_only` holds the query of each
-request against what its route takes.
+FastAPI ignores unknown parameters, so a misspelt `wait_m` would seem to work. `known_parameters_only` is a
+dependency of a whole app. It compares the query of each request with the parameters of its route.
 """
 
 from __future__ import annotations

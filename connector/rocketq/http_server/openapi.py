@@ -1,13 +1,12 @@
-"""`/docs` and `/openapi.json`: the control plane's contract, readable without the internet.
+"""`/docs` and `/openapi.json`: the interface of the control plane, readable without the internet.
 
-The Swagger UI's script and style come from an installed package and are served from
-here, since a machine that runs a broker often reaches no CDN. The page refers to
-nothing outside of its server, and its Content-Security-Policy has the browser hold it to that.
+An installed package has the script and the style of the Swagger UI, and the server serves them itself,
+because a machine that runs a broker often reaches no CDN. The page refers to nothing outside of its server,
+and its Content-Security-Policy makes the browser enforce that.
 
-`/openapi.json` is OpenAPI 3.1, as FastAPI writes it. The installed Swagger UI reads 3.0, so the page
-gets a translation of its own, `/docs/openapi.json`. The one difference our documents show is how "or
-null" is said. A body that a route reads by itself is described from its protocol type:
-`@takes(RegisterRequest)`.
+`/openapi.json` is OpenAPI 3.1, as FastAPI writes it. The installed Swagger UI reads 3.0, so the page uses a
+translation, `/docs/openapi.json`. For these documents the versions differ only in how they say "or null". If
+a route reads its body itself, its protocol type describes the body: `@takes(RegisterRequest)`.
 """
 
 from __future__ import annotations

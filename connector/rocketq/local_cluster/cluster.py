@@ -3,13 +3,13 @@
     with LocalCluster(brokers=2) as cluster:
         Client(cluster.nameservers) ...
 
-Every server is a real process started as a user would start it, on a free port of
-127.0.0.1, so what runs here is what runs elsewhere, and `kill` is a real crash.
+Every server is a process of its own, started as a user would start it, on a free port of 127.0.0.1. `kill`
+is a real crash.
 Servers are named nameserver-1, nameserver-2, … and broker-a, broker-b, …; under the
 data directory each broker has a folder of its name and every server `logs/<name>.log`.
 
-The cluster is up when each broker says it is ready (GET /readyz) and every NameServer
-knows it at its present address; a client's first call then finds everything.
+The cluster is up when each broker is ready (GET /readyz) and every NameServer knows its present address. So
+the first call of a client finds everything.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LocalCluster:
         try:
             self._start()
         except BaseException:
-            # Without this the caller, who got no cluster, could not stop what did start.
+            # The caller gets no cluster, so it could not stop the servers that did start.
             kill_all(self._all)
             raise
         return self
@@ -131,7 +131,7 @@ class LocalCluster:
         return self._process(name).log
 
     def kill(self, name: str) -> None:
-        """Crash a server: SIGKILL, nothing flushed, nobody told."""
+        """Crash a server: SIGKILL, without a flush, without telling anybody."""
         self._process(name).kill()
 
     def stop(self, name: str) -> int | None:
@@ -236,7 +236,7 @@ def _knows(http: urllib3.PoolManager, nameserver: str, broker: ServerProcess) ->
 
 
 def _abandon(processes: list[ServerProcess], data_dir: Path, temporary: bool) -> None:
-    """Leave nothing behind, also when the owner forgot to close or the interpreter ends."""
+    """End the processes and remove temporary data, also if the owner forgot to close."""
     kill_all(processes)
     if temporary:
         shutil.rmtree(data_dir, ignore_errors=True)

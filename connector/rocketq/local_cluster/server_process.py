@@ -1,15 +1,15 @@
 """One server of a local cluster as a child process.
 
     start ──> the child prints one JSON line on stdout: {"service", "name", "address", "pid"}
-          └─> or it ends, or says nothing in time: ServerNotStarted, with the tail of its log
+          └─> or it ends, or prints nothing in time: ServerNotStarted, with the end of its log
 
-The child's stderr goes to a log file that outlives it, so a failure can always be
-explained. It lives in a session of its own: Ctrl-C in a terminal or an interrupt
-in a notebook reaches the parent only, which then stops its children in order. The
-child watches `--parent-pid` and exits when the parent is gone without a word.
+The child writes stderr to a log file, which stays when the child has ended, so that a failure can be
+explained. The child has a session of its own: Ctrl-C in a terminal or an interrupt in a notebook reaches only
+the parent, which then stops its children in order. The child watches `--parent-pid` and exits when the parent
+has ended.
 
-Port 0 is asked for once. What the system then gave is kept, so a restarted server
-comes back under the address its clients know.
+With port 0 the system chooses a port at the first start. A restarted server keeps that port, so that its
+clients find it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from rocketq.errors import ClientError
 
-#: A cold start imports FastAPI and recovers a log; a loaded machine takes its time.
+#: A first start imports FastAPI and recovers a log, which takes long on a loaded machine.
 START_TIMEOUT_S: Final = 60.0
 #: What a broker may take to drain and flush before it is killed.
 STOP_TIMEOUT_S: Final = 20.0
@@ -84,7 +84,7 @@ class ServerProcess:
         self.wait_until_listening(timeout_s)
 
     def launch(self) -> None:
-        """Start the process without waiting, so that several can come up side by side."""
+        """Start the process and do not wait, so that several processes can start at the same time."""
         if self.running:
             return
         command = [
@@ -143,13 +143,13 @@ class ServerProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process as a crash would: SIGKILL, nothing flushed, nobody told."""
+        """End the process as a crash would: with SIGKILL, without a flush, without telling anybody."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def pause(self) -> None:
-        """Stop the process where it stands: its sockets stay open and never answer."""
+        """Suspend the process (SIGSTOP): its sockets stay open and do not answer."""
         self._paused = True
         self._signal(signal.SIGSTOP)
 
@@ -176,7 +176,7 @@ class ServerProcess:
 
 
 def _read_stdout(stdout: IO[bytes], announced: queue.SimpleQueue[str | None]) -> None:
-    """Hand over the announced address, then keep reading so that the child never blocks on a full pipe."""
+    """Pass the announced address on, then keep reading, so that the child never blocks on a full pipe."""
     with stdout:
         for line in stdout:
             address = _announced_address(line)
@@ -195,14 +195,14 @@ def _announced_address(line: bytes) -> str:
 
 
 def kill_all(processes: Sequence[ServerProcess]) -> None:
-    """Kill every process: the last resort when an owner goes away without closing."""
+    """Kill every process, for an owner that ends without closing."""
     for process in processes:
         process.kill()
 
 
-def stop_all(processes: Sequence[ServerProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask all to end at once, then wait for each, within one deadline for all of them."""
-    deadline = time.monotonic() + timeout_s
+def stop_all(processes: Sequence[ServerProcess]) -> None:
+    """Ask all to end at once, then wait for each, at most STOP_TIMEOUT_S for all of them."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     for process in processes:
         process.ask_to_stop()
     for process in processes:

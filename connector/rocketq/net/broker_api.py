@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
@@ -29,7 +29,6 @@ from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     BrokerStatistics,
-    BrokerVersion,
     ClockRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
@@ -119,15 +118,8 @@ class BrokerApi(ServerApi):
         rotates if empty. Raises InvalidBatch, TooLarge, TopicNotFound, QueueNotFound, NoPermission,
         SystemBusy, BrokerUnavailable, StoreFull, BrokerUnreachable.
         """
-        answer = self._call(
-            "POST",
-            path_of("topics", topic, "messages"),
-            query={"queue": ",".join(map(str, queues)) or None},
-            body=stream,
-            headers=_STREAM_BODY,
-            timeout_ms=timeout_ms,
-        )
-        return self._decoded(answer, SendAnswer)
+        query: Query = {"queue": ",".join(map(str, queues)) or None}
+        return self._post(topic, query, stream, _STREAM_BODY, SendAnswer, timeout_ms)
 
     def send_one(
         self, topic: str, queue: int, message: Query, body: bytes, *, timeout_ms: int | None = None
@@ -135,15 +127,15 @@ class BrokerApi(ServerApi):
         """Append one message in its plain form: its body, and the rest as `plain_message.parameters_of` gives
         it. Raises as `send`.
         """
-        answer = self._call(
-            "POST",
-            path_of("topics", topic, "messages"),
-            query={"queue": queue, **message},
-            body=body,
-            headers=_PLAIN_BODY,
-            timeout_ms=timeout_ms,
-        )
-        return self._decoded(answer, SendAnswer)
+        return self._post(topic, {"queue": queue, **message}, body, _PLAIN_BODY, SendAnswer, timeout_ms)
+
+    def _post(
+        self, topic: str, query: Query, body: Body, headers: dict[str, str], kind: type[T],
+        timeout_ms: int | None,
+    ) -> T:  # fmt: skip
+        path = path_of("topics", topic, "messages")
+        answer = self._call("POST", path, query=query, body=body, headers=headers, timeout_ms=timeout_ms)
+        return self._decoded(answer, kind)
 
     def pull(
         self,
@@ -242,58 +234,50 @@ class BrokerApi(ServerApi):
 
     def offsets(self, topic: str, *, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
         """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`."""
-        answer = self._call(
-            "GET",
-            path_of("topics", topic, "offsets"),
-            query={"after_total": after_total, "wait_ms": wait_ms or None},
-            hold_ms=wait_ms,
-        )
-        return self._decoded(answer, TopicOffsets)
+        query: Query = {"after_total": after_total, "wait_ms": wait_ms or None}
+        return self._get(path_of("topics", topic, "offsets"), TopicOffsets, query=query, wait_ms=wait_ms)
 
     def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary = TimeBoundary.LOWER) -> TimeOffsets:
         """Return the offset that a time names in every queue."""
         query: Query = {"at": at_us, "boundary": boundary.value}
-        return self._decoded(self._call("GET", path_of("topics", topic, "offsets"), query=query), TimeOffsets)
+        return self._get(path_of("topics", topic, "offsets"), TimeOffsets, query=query)
 
     def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
         """Return a group's progress on this broker; what it never committed is absent."""
         path = path_of("groups", group, "offsets")
-        return self._decoded(self._call("GET", path, query={"topic": topic}), GroupOffsets)
+        return self._get(path, GroupOffsets, query={"topic": topic})
 
     def commit_offsets(self, group: str, request: CommitOffsetsRequest) -> GroupOffsets:
         """Store a group's progress."""
         path = path_of("groups", group, "offsets")
-        return self._decoded(self._call_json("PUT", path, request), GroupOffsets)
+        return self._send("PUT", path, request, GroupOffsets)
 
     # --- topics ------------------------------------------------------------------
 
     def topics(self) -> TopicListing:
-        return self._decoded(self._call("GET", path_of("topics")), TopicListing)
+        return self._get(path_of("topics"), TopicListing)
 
     def topic(self, name: str) -> TopicDescription:
-        return self._decoded(self._call("GET", path_of("topics", name)), TopicDescription)
+        return self._get(path_of("topics", name), TopicDescription)
 
     def create_topic(self, name: str, request: CreateTopicRequest) -> TopicConfig:
         """Create a topic here. Raises Conflict if it exists and `if_absent` is not set, NoPermission."""
-        return self._decoded(self._call_json("PUT", path_of("topics", name), request), TopicConfig)
+        return self._send("PUT", path_of("topics", name), request, TopicConfig)
 
     def alter_topic(self, name: str, request: AlterTopicRequest) -> TopicConfig:
-        return self._decoded(self._call_json("PATCH", path_of("topics", name), request), TopicConfig)
+        return self._send("PATCH", path_of("topics", name), request, TopicConfig)
 
     def delete_topic(self, name: str) -> None:
         self._call("DELETE", path_of("topics", name))
 
     def statistics(self) -> BrokerStatistics:
         """Return the broker at run time: its log, what waits, what it holds, what it thinks of its clock."""
-        return self._decoded(self._call("GET", path_of("statistics")), BrokerStatistics)
+        return self._get(path_of("statistics"), BrokerStatistics)
 
     def agree_clock(self, at_us: int) -> BrokerStatistics:
         """Agree that it is `at_us` (µs) now. Raises Conflict if the broker's clock shows another time."""
         request = ClockRequest(at_us)
-        return self._decoded(self._call_json("PUT", path_of("clock"), request), BrokerStatistics)
-
-    def version(self) -> BrokerVersion:
-        return self._decoded(self._call("GET", "/version"), BrokerVersion)
+        return self._send("PUT", path_of("clock"), request, BrokerStatistics)
 
     # --- exactly-once sinks, for their writers -----------------------------------
 
@@ -307,41 +291,26 @@ class BrokerApi(ServerApi):
         coordinator of the sink. A call without an answer is simply made again: what is not named in
         the commit is dropped.
         """
-        answer = self._call(
-            "POST",
-            path_of("topics", topic, "messages"),
-            query={
-                "queue": ",".join(map(str, queues)) or None,
-                "sink": stage.sink,
-                "batch": stage.batch,
-                "run": stage.run,
-                "coordinator": stage.coordinator,
-            },
-            body=stream,
-            headers=_STREAM_BODY,
-            timeout_ms=timeout_ms,
-        )
-        return self._decoded(answer, StagedAnswer)
+        query: Query = {"queue": ",".join(map(str, queues)) or None, **asdict(stage)}
+        return self._post(topic, query, stream, _STREAM_BODY, StagedAnswer, timeout_ms)
 
     def sink(self, sink: str) -> SinkDescription:
         """Return a sink as this broker knows it. Raises SinkNotFound."""
-        return self._decoded(self._call("GET", path_of("sinks", sink)), SinkDescription)
+        return self._get(path_of("sinks", sink), SinkDescription)
 
     def sinks(self) -> SinkListing:
         """Return all sinks this broker knows."""
-        return self._decoded(self._call("GET", path_of("sinks")), SinkListing)
+        return self._get(path_of("sinks"), SinkListing)
 
     def register_sink(self, sink: str, coordinator: str) -> SinkDescription:
         """Tell the broker who coordinates; a sink it knows is answered as it stands, unchanged."""
-        answer = self._call_json("PUT", path_of("sinks", sink), RegisterSinkRequest(coordinator))
-        return self._decoded(answer, SinkDescription)
+        return self._send("PUT", path_of("sinks", sink), RegisterSinkRequest(coordinator), SinkDescription)
 
     def begin_run(self, sink: str, run: str, query: str = "") -> RunAnswer:
         """Make a run the current one; idempotent. Raises SinkNotFound, SinkFenced, SinkQueryChanged,
         NotCoordinator.
         """
-        answer = self._call_json("POST", path_of("sinks", sink, "runs"), BeginRunRequest(run, query))
-        return self._decoded(answer, RunAnswer)
+        return self._send("POST", path_of("sinks", sink, "runs"), BeginRunRequest(run, query), RunAnswer)
 
     def commit_batch(
         self, sink: str, batch: int, request: CommitBatchRequest, *, timeout_ms: int | None = None
@@ -354,7 +323,7 @@ class BrokerApi(ServerApi):
         decided then.
         """
         path = path_of("sinks", sink, "batches", batch, "commit")
-        return self._decoded(self._call_json("POST", path, request, timeout_ms=timeout_ms), CommitBatchAnswer)
+        return self._send("POST", path, request, CommitBatchAnswer, timeout_ms=timeout_ms)
 
     def abort_batch(self, sink: str, batch: int, run: str) -> AbortBatchAnswer:
         """Give a batch up; its run is fenced unless the batch is decided.
@@ -362,7 +331,7 @@ class BrokerApi(ServerApi):
         Raises SinkNotFound, NotCoordinator.
         """
         path = path_of("sinks", sink, "batches", batch, "abort")
-        return self._decoded(self._call_json("POST", path, AbortBatchRequest(run)), AbortBatchAnswer)
+        return self._send("POST", path, AbortBatchRequest(run), AbortBatchAnswer)
 
     # --- exactly-once sinks, between brokers -------------------------------------
 
@@ -371,7 +340,7 @@ class BrokerApi(ServerApi):
     ) -> CheckBatchAnswer:
         """Ask the coordinator what is to become of a stage. Raises NotCoordinator."""
         path = path_of("sinks", sink, "batches", batch, "check")
-        return self._decoded(self._call_json("POST", path, request, timeout_ms=timeout_ms), CheckBatchAnswer)
+        return self._send("POST", path, request, CheckBatchAnswer, timeout_ms=timeout_ms)
 
     def publish_batch(
         self, sink: str, request: PublishBatchRequest, *, timeout_ms: int | None = None
@@ -382,8 +351,7 @@ class BrokerApi(ServerApi):
         BatchNotDecided, CoordinatorUnreachable.
         """
         path = path_of("sinks", sink, "publications")
-        answer = self._call_json("POST", path, request, timeout_ms=timeout_ms)
-        return self._decoded(answer, PublishBatchAnswer)
+        return self._send("POST", path, request, PublishBatchAnswer, timeout_ms=timeout_ms)
 
     # --- exactly-once sinks, for operators ---------------------------------------
 

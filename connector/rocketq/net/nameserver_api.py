@@ -11,7 +11,6 @@ from typing import Any
 from rocketq.errors import NameServersUnreachable
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import Query, Transport, TransportFailure, path_of
-from rocketq.protocol.broker_documents import BrokerVersion
 from rocketq.protocol.nameserver_documents import (
     ClusterView,
     HeartbeatAnswer,
@@ -36,27 +35,24 @@ class NameServerApi(ServerApi):
 
     def route(self, topic: str, *, since: int | None = None, wait_ms: int = 0) -> TopicRoute:
         """Return the route; held at most `wait_ms` while its version is `since`. Raises RouteNotFound."""
-        answer = self._call("GET", path_of("routes", topic), query=_hold(since, wait_ms), hold_ms=wait_ms)
-        return self._decoded(answer, TopicRoute)
+        query = _hold(since, wait_ms)
+        return self._get(path_of("routes", topic), TopicRoute, query=query, wait_ms=wait_ms)
 
     def topics(self, *, since: int | None = None, wait_ms: int = 0) -> TopicList:
         """Return all topics; held at most `wait_ms` while the list's version is `since`."""
-        answer = self._call("GET", path_of("topics"), query=_hold(since, wait_ms), hold_ms=wait_ms)
-        return self._decoded(answer, TopicList)
+        return self._get(path_of("topics"), TopicList, query=_hold(since, wait_ms), wait_ms=wait_ms)
 
     def cluster(self) -> ClusterView:
         """Return who is alive, as this NameServer sees it."""
-        return self._decoded(self._call("GET", path_of("cluster")), ClusterView)
+        return self._get(path_of("cluster"), ClusterView)
 
     # --- for brokers -------------------------------------------------------------
 
     def register(self, request: RegisterRequest) -> RegisterAnswer:
-        answer = self._call_json("POST", path_of("brokers", "register"), request)
-        return self._decoded(answer, RegisterAnswer)
+        return self._send("POST", path_of("brokers", "register"), request, RegisterAnswer)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        answer = self._call_json("POST", path_of("brokers", "heartbeat"), request)
-        return self._decoded(answer, HeartbeatAnswer)
+        return self._send("POST", path_of("brokers", "heartbeat"), request, HeartbeatAnswer)
 
     def unregister(self, request: UnregisterRequest) -> None:
         self._call_json("POST", path_of("brokers", "unregister"), request)
@@ -66,22 +62,18 @@ class NameServerApi(ServerApi):
     def set_write_permission(self, broker: str, writable: bool) -> WritePermissionAnswer:
         """Wipe or restore a broker group's write permission on this NameServer."""
         path = path_of("brokers", broker, "write-permission")
-        answer = self._call_json("PUT", path, WritePermissionRequest(writable))
-        return self._decoded(answer, WritePermissionAnswer)
+        return self._send("PUT", path, WritePermissionRequest(writable), WritePermissionAnswer)
 
     def put_config(self, namespace: str, key: str, value: str) -> None:
         self._call_json("PUT", path_of("kv", namespace, key), {"value": value})
 
     def config(self, namespace: str, key: str) -> str:
         """Return one value of the key-value configuration. Raises NotFound."""
-        document = self._decoded(self._call("GET", path_of("kv", namespace, key)), dict[str, Any])
+        document = self._get(path_of("kv", namespace, key), dict[str, Any])
         return str(document["value"])
 
     def delete_config(self, namespace: str, key: str) -> None:
         self._call("DELETE", path_of("kv", namespace, key))
-
-    def version(self) -> BrokerVersion:
-        return self._decoded(self._call("GET", "/version"), BrokerVersion)
 
     # --- answers -----------------------------------------------------------------
 

@@ -81,7 +81,6 @@ class RouteCache:
         transport: Transport,
         *,
         clock: Clock | None = None,
-        refresh_ms: int = REFRESH_MS,
         rng: random.Random | None = None,
     ) -> None:
         order = list(nameserver_addresses(nameservers))
@@ -89,7 +88,6 @@ class RouteCache:
         self.nameservers = tuple(order)
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._refresh_ms = refresh_ms
         self._cached: dict[str, _Cached] = {}
         self._current = 0
         self._pause_until_ms: int | None = None
@@ -216,7 +214,7 @@ class RouteCache:
         now_ms = self._clock.monotonic_ms()
         if self._pause_until_ms is not None and now_ms < self._pause_until_ms:
             return True
-        return not cached.stale and now_ms - cached.confirmed_ms < self._refresh_ms
+        return not cached.stale and now_ms - cached.confirmed_ms < REFRESH_MS
 
     def _renewed(self, topic: str, cached: _Cached | None) -> TopicRoute:
         try:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from rocketq.errors import RocketqError
 from rocketq.net.transport import CONTROL_BYTES_MAX, Body, Query, Response, Transport, TransportFailure
-from rocketq.protocol.broker_documents import JSON
+from rocketq.protocol.broker_documents import JSON, BrokerVersion
 from rocketq.protocol.codec import decode, encode
 
 T = TypeVar("T")
@@ -69,6 +69,19 @@ class ServerApi(ABC):
         self, method: str, path: str, request: object, *, timeout_ms: int | None = None
     ) -> Response:
         return self._call(method, path, body=encode(request), headers=_JSON_BODY, timeout_ms=timeout_ms)
+
+    def _get(self, path: str, kind: type[T], *, query: Query | None = None, wait_ms: int = 0) -> T:
+        """Return the answer to a GET that the server may hold for `wait_ms`."""
+        return self._decoded(self._call("GET", path, query=query, hold_ms=wait_ms), kind)
+
+    def _send(
+        self, method: str, path: str, request: object, kind: type[T], *, timeout_ms: int | None = None
+    ) -> T:
+        """Return the answer to a call whose body is JSON."""
+        return self._decoded(self._call_json(method, path, request, timeout_ms=timeout_ms), kind)
+
+    def version(self) -> BrokerVersion:
+        return self._get("/version", BrokerVersion)
 
     def _decoded(self, answer: Response, kind: type[T]) -> T:
         return decode(answer.body, kind, f"the answer of {self._title} at {self.address}")

@@ -1,12 +1,12 @@
-"""Which brokers to leave alone for a while, judged by how they answered.
+"""Which brokers to avoid for a while, judged by how fast they answered.
 
 RocketMQ's latency tables (`MQFaultStrategy`, `LatencyFaultToleranceImpl`, 5.x):
 the slower a broker answers, the longer it is not chosen. A failure counts as
 an answer of 10 s, and makes the broker unreachable until it answers again. A later
 answer can make the time of avoidance longer and never shorter
 (`FaultItem.updateNotAvailableDuration`): one quick answer does not prove that a slow
-broker has recovered. An unknown broker is available. No broker is forbidden for good: when
-every broker is avoided, `pick_one_at_least` still names one.
+broker has recovered. An unknown broker is available. When every broker is avoided, `preferred`
+returns those that are reachable, or all.
 
 Pure: times come in as `now_ms` of any monotonic clock. Threads may share one without a lock:
 a quick answer does not write the time of avoidance at all, and of two slow answers at the
@@ -15,7 +15,6 @@ same moment one of the two times stays.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Final
 
@@ -41,8 +40,7 @@ def unavailable_ms(latency_ms: int) -> int:
 class FaultTolerance:
     """What is remembered of how each broker answered."""
 
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self._rng = rng or random.Random()
+    def __init__(self) -> None:
         #: When the time of avoidance ends, of each broker that ever had one.
         self._available_from_ms: dict[str, int] = {}
         #: Brokers whose last call failed.
@@ -65,22 +63,6 @@ class FaultTolerance:
     def is_reachable(self, broker: str) -> bool:
         """Whether the broker's last call did not fail."""
         return broker not in self._unreachable
-
-    def forget(self, broker: str) -> None:
-        """Make the broker unknown again."""
-        self._available_from_ms.pop(broker, None)
-        self._unreachable.discard(broker)
-
-    def pick_one_at_least(self, brokers: Sequence[str], now_ms: int) -> str:
-        """Return one of `brokers`: an available one, else a reachable one, else the first to be available.
-
-        Among equals it is random. `brokers` is not empty.
-        """
-        usable = [b for b in brokers if self.is_available(b, now_ms)]
-        usable = usable or [b for b in brokers if self.is_reachable(b)]
-        if usable:
-            return self._rng.choice(usable)
-        return min(brokers, key=lambda b: self._available_from_ms.get(b, now_ms))
 
     def preferred(self, brokers: Sequence[str], now_ms: int) -> list[str]:
         """Return the available of `brokers`, else the reachable, else all."""

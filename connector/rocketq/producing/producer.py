@@ -3,17 +3,18 @@
     send          one message, one request, answered when the broker has it
     send_batch    a Table, RecordBatch, DataFrame or list of Message, shared out
                   among queues without a loop over messages, in parallel over brokers
-    stage_batch   as send_batch, but for a sink: nothing is there before its batch is committed
+    stage_batch   as send_batch, but for a sink: readers see nothing before its batch is committed
+    batch_sender  as send_batch, for data that comes batch after batch; batch_stager as stage_batch
     submit        one message, accumulated with others, answered by a Future
     send_oneway   one message, one attempt, no answer
 
-`key` is what a message is found by later, and says nothing of its place. A message without an order
-goes round robin, or where your selection says; one with an `ordering_key` goes to the queue of that
-key's hash, one with a `queue` to that queue, and neither is moved elsewhere while its broker is in the
-route. A topic that does not exist is created
-where the brokers allow it. How attempts follow each other is in
-`send_attempts`, how messages gather in `accumulator`, how a batch is shared
-sent in `batch_sender`, and what staging is for in `rocketq.sinks.sink`.
+The `key` is what a message is found by later; it does not choose the queue. A message without an order goes
+round robin, or where your selection says. A message with an `ordering_key` goes to the queue of that key's
+hash, a message with a `queue` to that queue; both stay there while the queue's broker is in the route. A
+topic that does not exist is created where the brokers allow it.
+
+`send_attempts` has the attempts of a request, `accumulator` gathers messages, `batch_sender` shares batches
+out and sends them, and `rocketq.sinks.sink` says what staging is for.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Producer:
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
     ) -> None:
-        """Send one message in the background, once; a failure is only logged."""
+        """Send one message in the background, with one attempt; a failure is only logged."""
         message = self._message(body, key, tag, properties)
         workers = self._pool()
         self._oneway_places.acquire()
@@ -286,7 +287,7 @@ class Producer:
     # --- life --------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what was submitted, and return when every future of it is settled."""
+        """Send what was submitted, and return when every future of it has its result or error."""
         if self._pipeline is not None:
             self._pipeline.flush()
 

@@ -176,8 +176,8 @@ class ByHash:
 
     ordered = True
 
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self._keyless = itertools.count((rng or random.Random()).randrange(1 << 30))
+    def __init__(self) -> None:
+        self._keyless = itertools.count(random.randrange(1 << 30))
 
     def select(self, queues: Sequence[MessageQueue], selection: Selection) -> MessageQueue:
         if selection.ordering_key is None:

@@ -32,6 +32,7 @@ from rocketq.errors import (
     SendFailed,
     SystemBusy,
     TopicNotFound,
+    UnsupportedMediaType,
 )
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
@@ -105,7 +106,14 @@ class AppendOne:
     ) -> list[SendResult]:
         (piece,) = parcel.slices
         queue = piece.queue.queue
-        answer = broker.send_one(parcel.topic, queue, self.parameters, self.body, timeout_ms=timeout_ms)
+        try:
+            answer = broker.send_one(parcel.topic, queue, self.parameters, self.body, timeout_ms=timeout_ms)
+        except UnsupportedMediaType as error:
+            error.hint = (
+                f"Broker {broker.broker} is older than this client and takes no message in its plain form: "
+                "update the brokers before their clients."
+            )
+            raise
         return _results(answer, parcel)
 
 

@@ -118,7 +118,7 @@ class Pipeline:
         return None if due_ms is None else max(0, due_ms - self._clock.monotonic_ms()) / 1000
 
     def _deliver(self, batch: Batch) -> None:
-        """Send one batch and settle its futures; a message that was cancelled in time is left out."""
+        """Send one batch and complete its futures; leave out a message that was cancelled in time."""
         wanted = [w for w in batch.messages if w.future.set_running_or_notify_cancel()]
         error: BaseException | None = None
         stored: dict[int, SendResult] = {}
@@ -151,4 +151,4 @@ def _fail(messages: Sequence[Waiting], error: BaseException) -> None:
         try:
             waiting.future.set_exception(error)
         except InvalidStateError:
-            log.warning("A future was settled by somebody else; its send failed: %s", error)
+            log.warning("A future was completed by somebody else; its send failed: %s", error)

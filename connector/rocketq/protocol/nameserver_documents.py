@@ -17,19 +17,11 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """The version of a broker's topic table (RocketMQ: DataVersion).
-
-    Equal means equal in all three fields; newer is decided by state version,
-    then counter, then timestamp.
-    """
+    """The version of a broker's topic table (RocketMQ: DataVersion); any difference is another version."""
 
     state_version: Int64 = 0
     timestamp_ms: Int64 = 0
     counter: Int64 = 0
-
-    def newer_than(self, other: DataVersion) -> bool:
-        mine = (self.state_version, self.counter, self.timestamp_ms)
-        return mine > (other.state_version, other.counter, other.timestamp_ms)
 
     def next(self, now_ms: int) -> DataVersion:
         return DataVersion(self.state_version, now_ms, self.counter + 1)

@@ -25,8 +25,8 @@ from tests.broker.cluster.test_registrar import (
     free_port,
     known_brokers,
     start_nameserver,
-    wait_until,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import Http, numbered, stream
 from tests.support.registrations import registration
 
@@ -158,7 +158,7 @@ def test_a_broker_waits_out_the_lease_of_a_process_that_was_killed(
     assert known_brokers(nameserver) == {"broker-a": second.address}
 
 
-def test_a_newcomer_that_was_taken_for_the_owner_gives_way_to_it(
+def test_a_second_process_gives_the_name_back_to_its_owner(
     start_nameserver: StartNameServer,
 ) -> None:
     """A NameServer that has just started has heard of neither; the newcomer reaches it first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import StartBroker
+from tests.support.conditions import wait_until
 from tests.support.http_client import Http, numbered, stream
 
 SEND_HEAD = (
@@ -72,13 +72,6 @@ def start_nameserver() -> Iterator[StartNameServer]:
 
 def known_brokers(nameserver: NameServerApi) -> dict[str, str]:
     return {live.identity.broker: live.identity.address for live in nameserver.cluster().brokers}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Look until it holds; the test's timeout bounds it."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.005)
 
 
 def free_port() -> int:
@@ -181,7 +174,7 @@ def test_a_nameserver_that_starts_later_learns_all_at_the_next_heartbeat(
     wait_until(lambda: registrar.ready)
 
 
-def test_a_nameserver_that_lost_its_memory_is_told_again_in_full(
+def test_a_restarted_nameserver_gets_a_full_registration(
     start_nameserver: StartNameServer, start_registrar: Callable[..., Registrar]
 ) -> None:
     nameserver = start_nameserver()

@@ -14,6 +14,7 @@ from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, NEXT_OFFSET_HE
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
+from tests.support.conditions import wait_until
 from tests.support.http_client import Answer, Http, stream
 
 SEGMENT = "commitlog/00000000000000000000"
@@ -88,7 +89,7 @@ def test_a_pull_that_opens_frames_names_the_damage(
 
 @pytest.mark.parametrize("byte", BYTES)
 @pytest.mark.parametrize("query", [{}, {"tag": "paid"}, {"sql": SQL}], ids=["plain", "tag", "sql"])
-def test_what_precedes_the_damage_is_still_answered(
+def test_messages_before_the_damage_are_still_answered(
     rotten: tuple[Http, Callable[[int], int]], query: dict[str, str], byte: int
 ) -> None:
     broker, damage = rotten
@@ -117,8 +118,7 @@ def test_an_offset_by_time_names_the_damage_that_it_meets(
 
 def test_finding_a_message_names_the_damage(rotten: tuple[Http, Callable[[int], int]]) -> None:
     broker, damage = rotten
-    while broker.get("/v1/topics/orders/messages?key=k6").json["lag_bytes"]:
-        pass
+    wait_until(lambda: not broker.get("/v1/topics/orders/messages?key=k6").json["lag_bytes"])
     at = damage(HEADER_BYTES + 100)
     found = broker.get("/v1/topics/orders/messages?key=k6").json
     assert found["messages"] == []

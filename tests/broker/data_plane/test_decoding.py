@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from rocketq_broker.data_plane.decoding_room import (
     DecodingRoom,
     decoded_bytes,
 )
+from rocketq_broker.store.store import MessageStore
 from tests.broker.conftest import StartBroker
 from tests.support.http_client import Http, stream
 
@@ -54,7 +57,7 @@ def test_calls_get_room_in_the_order_in_which_they_came() -> None:
     assert asyncio.run(run()) == ["large", "small"]
 
 
-def test_what_is_larger_than_the_budget_runs_alone() -> None:
+def test_a_call_larger_than_the_budget_runs_alone() -> None:
     async def run() -> None:
         room = DecodingRoom(asyncio.get_running_loop(), 100, 1)
         claim = await room.claim(1_000)
@@ -103,7 +106,7 @@ def test_what_an_answer_takes_is_read_from_the_metadata(broker: Http) -> None:
     assert len(broker.pull("orders", 0, 0, JSON).body) < decoded_bytes([frames], JSON_FACTOR, 0, None)
 
 
-def test_calls_that_find_no_room_are_told_to_come_back(start_broker: StartBroker) -> None:
+def test_calls_that_find_no_room_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(decoded_bytes_max=MIB, decoded_wait_ms_max=0)
     broker.create("orders", read_queues=1, write_queues=1)
     assert broker.send("orders", bomb(8 * MIB), "?queue=0").status == 200
@@ -121,8 +124,8 @@ def test_calls_that_find_no_room_are_told_to_come_back(start_broker: StartBroker
 
 
 def test_a_json_answer_ends_where_its_text_would_be_too_long(broker: Http) -> None:
-    # A byte 0 is six characters of JSON: 32 MiB are 192.
-    assert broker.send("orders", bomb(32 * MIB), "?queue=0").status == 200
+    # A byte 0 is six characters of JSON: 16 MiB are 96.
+    assert broker.send("orders", bomb(16 * MIB), "?queue=0").status == 200
     offset, seen = 0, 0
     while offset < 16:
         answer = broker.pull("orders", 0, offset, JSON)
@@ -170,3 +173,28 @@ def test_sends_that_inflate_share_the_room(start_broker: StartBroker) -> None:
     assert 200 in statuses
     assert broker.total("orders") == 16 * statuses.count(200)
     assert broker.send("orders", bomb(16 * MIB), "?queue=0").status == 200
+
+
+@pytest.mark.parametrize(("search", "query"), [("find", "key=k"), ("find_in_time", "begin=0")])
+def test_a_search_has_room_while_it_runs_and_gives_it_back(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, search: str, query: str
+) -> None:
+    broker = start_broker(decoded_bytes_max=MIB, decoded_wait_ms_max=0)
+    broker.create("orders", read_queues=1, write_queues=1)
+    assert broker.send("orders", stream([Message(b"body", key=b"k")])).status == 200
+    searching, go = threading.Event(), threading.Event()
+    found = getattr(MessageStore, search)
+
+    def held(store: MessageStore, query: Any) -> Any:
+        searching.set()
+        assert go.wait(30)
+        return found(store, query)
+
+    monkeypatch.setattr(MessageStore, search, held)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(broker.get, f"/v1/topics/orders/messages?{query}")
+        assert searching.wait(30)
+        assert broker.pull("orders", 0, 0, JSON).code == "SYSTEM_BUSY"
+        go.set()
+        assert answer.result(30).status == 200
+    assert broker.pull("orders", 0, 0, JSON).status == 200

@@ -67,7 +67,7 @@ def test_a_limit_counts_matches_and_the_next_call_goes_on_behind_them(broker: Ht
 
 
 @pytest.mark.parametrize("end", [1, 29, 45, 90, 200])
-def test_nothing_from_the_asked_end_on_is_looked_at(broker: Http, end: int) -> None:
+def test_a_filtered_pull_does_not_look_beyond_its_end(broker: Http, end: int) -> None:
     broker.send("orders", stream(orders(30)), "?queue=0")
     broker.send("orders", stream(orders(60)), "?queue=0")
     chosen = broker.pull("orders", 0, 0, tag="paid", end=end)

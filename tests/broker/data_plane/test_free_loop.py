@@ -10,7 +10,7 @@ import pytest
 
 from rocketq.model import Message
 from rocketq_broker.data_plane import send
-from rocketq_broker.store.disk.files import NotCached, OSFile
+from rocketq_broker.store.disk.files import DiskUsage, NotCached, OSFile, OSFiles
 from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.support.http_client import Http, numbered, stream
@@ -87,3 +87,25 @@ def test_a_large_body_is_checked_on_a_thread_and_a_small_one_on_the_loop(
     loop, *others = dict.fromkeys(checked_by)
     assert checked_by[:4] == [loop] * 4
     assert len(others) == 1
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/v1/statistics"])
+def test_calls_are_answered_while_a_file_system_is_slow_to_tell_its_size(
+    broker: Http, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    asked, go = threading.Event(), threading.Event()
+    usage = OSFiles.usage
+
+    def slow(files: OSFiles) -> DiskUsage:
+        asked.set()
+        assert go.wait(ANSWER_S)
+        return usage(files)
+
+    monkeypatch.setattr(OSFiles, "usage", slow)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(broker.get, path)
+        assert asked.wait(ANSWER_S)
+        assert broker.get("/livez").status == 200
+        assert not answer.done()
+        go.set()
+        assert answer.result(ANSWER_S).status == 200

@@ -14,6 +14,7 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, FRAMES, JSON
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
+from tests.support.conditions import wait_until
 from tests.support.http_client import JSON as JSON_TYPE
 from tests.support.http_client import Answer, Http, numbered, stream
 
@@ -39,9 +40,8 @@ def held_calls(broker: Http) -> int:
 
 
 def wait_until_held(broker: Http, count: int) -> None:
-    """Ask the broker until it says that so many calls are held; the test's timeout bounds it."""
-    while held_calls(broker) != count:
-        pass
+    """Ask the broker until it says that so many calls are held."""
+    wait_until(lambda: held_calls(broker) == count)
 
 
 def test_frames_come_whole_and_say_where_to_go_on(broker: Http) -> None:
@@ -63,7 +63,7 @@ def test_frames_come_whole_and_say_where_to_go_on(broker: Http) -> None:
     ]
 
 
-def test_all_three_forms_say_the_same(broker: Http) -> None:
+def test_all_three_forms_have_the_same_messages(broker: Http) -> None:
     messages = [Message(b"m%d" % n, b"k", "tag", {"a": str(n)}, 1_000_000 + n) for n in range(5)]
     broker.send("orders", stream(messages[:2]), "?queue=0")
     broker.send("orders", stream(messages[2:], codec="zstd"), "?queue=0")
@@ -231,7 +231,7 @@ def test_a_held_pull_learns_that_its_topic_may_no_longer_be_read(broker: Http) -
         assert waiting.result(30).code == "NO_PERMISSION"
 
 
-def test_more_held_calls_than_allowed_are_told_to_come_back(start_broker: StartBroker) -> None:
+def test_held_calls_over_the_limit_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(held_calls_max=1)
     broker.create("orders")
     with ThreadPoolExecutor(1) as pool:

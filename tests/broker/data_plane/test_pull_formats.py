@@ -63,7 +63,7 @@ def test_no_messages_are_an_empty_stream_and_an_empty_list() -> None:
     assert read_json(decoded) == {"status": "FOUND", "next_offset": 7, "messages": []}
 
 
-def test_json_says_all_there_is_of_a_message_and_marks_what_is_not_text() -> None:
+def test_json_has_every_field_and_base64_for_what_is_not_text() -> None:
     messages = [
         Message(b"text", b"k", "paid", {"a": "b"}, 1_600_000_000_000_001),
         Message(b"\xff\x00", b"\xfe"),

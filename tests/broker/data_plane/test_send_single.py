@@ -191,7 +191,9 @@ def test_a_topic_that_cannot_be_written_is_left_to_the_usual_way(
     assert counted.taken == 1
 
 
-def test_a_full_broker_and_a_drained_one_refuse_as_ever(start_broker: StartBroker, counted: Counted) -> None:
+def test_a_full_or_drained_broker_refuses_single_sends_too(
+    start_broker: StartBroker, counted: Counted
+) -> None:
     body = bytes(1_025)
     full = start_broker(in_flight_bytes_max=1_024, request_bytes_max=1_024)
     full.create("orders", read_queues=1, write_queues=1)
@@ -205,7 +207,7 @@ def test_a_full_broker_and_a_drained_one_refuse_as_ever(start_broker: StartBroke
     assert (quick.status, quick.headers["retry-after"]) == (503, usual.headers["retry-after"])
 
 
-def test_what_takes_the_short_path_is_counted(limited: Http, counted: Counted) -> None:
+def test_sends_on_the_short_path_are_counted(limited: Http, counted: Counted) -> None:
     for _ in range(3):
         limited.send("orders", b"12345", "?queue=1", PLAIN)
     assert counted.taken == 3

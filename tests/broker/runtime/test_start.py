@@ -49,10 +49,22 @@ def test_a_started_broker_takes_calls_and_has_its_store_open(tmp_path: Path) -> 
         broker = await Broker.start(BrokerConfig(name="broker-a", data_dir=tmp_path), "http://127.0.0.1:1")
         broker.enter()
         broker.leave()
-        assert (broker.phase, broker.problems(), broker.store.topics()) == (Phase.RUNNING, {}, ())
+        assert (broker.phase, await broker.problems(), broker.store.topics()) == (Phase.RUNNING, {}, ())
         await broker.stop()
 
     asyncio.run(run())
+    MessageStore.open(StoreConfig(tmp_path, "broker-a")).close()
+
+
+def test_a_broker_that_cannot_be_made_leaves_its_store_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(data_dir: Path) -> str:
+        raise OSError(f"{data_dir} is gone")
+
+    monkeypatch.setattr("rocketq_broker.broker.locked_store", failing)
+    with pytest.raises(OSError, match="is gone"):
+        asyncio.run(Broker.start(BrokerConfig(name="broker-a", data_dir=tmp_path), "http://127.0.0.1:1"))
     MessageStore.open(StoreConfig(tmp_path, "broker-a")).close()
 
 

@@ -24,7 +24,8 @@ from rocketq.protocol.sink_documents import (
     PublishBatchRequest,
     StagedAnswer,
 )
-from tests.support.sink_cluster import SinkCluster, known_address, participants, stage, wait_until
+from tests.support.conditions import wait_until
+from tests.support.sink_cluster import SinkCluster, known_address, participants, stage
 
 STEPS = 60
 

@@ -27,6 +27,7 @@ from rocketq.protocol.sink_documents import (
     StagedAnswer,
     StageName,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import Http, stream
 from tests.support.sink_cluster import (
     SinkCluster,
@@ -35,7 +36,6 @@ from tests.support.sink_cluster import (
     participants,
     stage,
     stages,
-    wait_until,
 )
 
 
@@ -123,7 +123,7 @@ def test_a_commit_that_names_an_unknown_broker_decides_nothing(tmp_path: Path) -
 
 
 def test_a_restarted_coordinator_knows_the_brokers_of_earlier_batches(tmp_path: Path) -> None:
-    with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
+    with SinkCluster(tmp_path, 2, sink_commit_wait_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         commit(a.api, 0, stage(b, [b"0"]))

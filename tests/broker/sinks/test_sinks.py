@@ -24,6 +24,7 @@ from rocketq.protocol.sink_documents import (
     Participant,
     StageName,
 )
+from tests.support.conditions import wait_until
 from tests.support.http_client import ARROW, JSON, Http, numbered, stream
 from tests.support.sink_cluster import (
     SinkCluster,
@@ -32,7 +33,6 @@ from tests.support.sink_cluster import (
     look_later,
     stage,
     stages,
-    wait_until,
 )
 
 
@@ -57,7 +57,7 @@ def test_a_batch_on_two_brokers_is_published_when_it_is_committed_and_once(tmp_p
 
 
 def test_a_participant_that_is_down_at_the_commit_publishes_when_it_is_back(tmp_path: Path) -> None:
-    with SinkCluster(tmp_path, 2, sink_settle_ms=100) as cluster:
+    with SinkCluster(tmp_path, 2, sink_commit_wait_ms=100) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         first = [stage(a, [b"a0"]), stage(b, [b"b0"])]
@@ -77,7 +77,7 @@ def test_a_participant_that_is_down_at_the_commit_publishes_when_it_is_back(tmp_
 
 
 def test_a_coordinator_restarted_after_its_decision_goes_on(tmp_path: Path) -> None:
-    with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
+    with SinkCluster(tmp_path, 2, sink_commit_wait_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         parts = [stage(a, [b"a0"]), stage(b, [b"b0"])]
@@ -217,13 +217,13 @@ def test_a_clock_that_steps_forward_gives_no_stage_up(tmp_path: Path) -> None:
 
 def test_a_check_back_publishes_decided_frames_and_drops_late_ones(tmp_path: Path) -> None:
     clock = ManualClock()
-    with SinkCluster(tmp_path, 2, clock, sink_settle_ms=0, sink_retry_ms=60_000) as cluster:
+    with SinkCluster(tmp_path, 2, clock, sink_commit_wait_ms=0, sink_retry_ms=60_000) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         parts = [stage(a, [b"a"]), stage(b, [b"b"])]
         b.stop()
         commit(a.api, 0, *parts)
-        wait_until(lambda: a.app.broker.settler.calls == 0)
+        wait_until(lambda: a.app.broker.publisher.calls == 0)
         b.start()
         look_later(cluster, clock, 29_999)
         assert b.bodies("t") == [], "the coordinator tries again after a minute"
@@ -244,7 +244,7 @@ def test_a_stage_is_kept_while_its_coordinator_cannot_be_reached(tmp_path: Path)
         part = stage(b, [b"b"])
         a.stop()
         clock.advance(7 * 3600 * 1000)
-        b.app.broker.settler.look()
+        b.app.broker.publisher.look()
         a.start()
         assert len(b.api.sink("etl").stages) == 1
         assert commit(a.api, 0, part).outcome is CommitOutcome.COMMITTED
@@ -255,7 +255,7 @@ def test_a_stage_is_kept_while_its_coordinator_cannot_be_reached(tmp_path: Path)
 
 
 def test_a_sink_is_deleted_with_its_stages_unless_a_decision_is_pending(tmp_path: Path) -> None:
-    with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
+    with SinkCluster(tmp_path, 2, sink_commit_wait_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         parts = [stage(a, [b"a"]), stage(b, [b"b"])]
@@ -273,7 +273,7 @@ def test_a_sink_is_deleted_with_its_stages_unless_a_decision_is_pending(tmp_path
 
 
 def test_what_is_pending_and_staged_is_among_the_metrics(tmp_path: Path) -> None:
-    with SinkCluster(tmp_path, 2, sink_settle_ms=0) as cluster:
+    with SinkCluster(tmp_path, 2, sink_commit_wait_ms=0) as cluster:
         a, b = cluster.nodes
         cluster.begin()
         parts = [stage(a, [b"a"]), stage(b, [b"b" * 100])]

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -18,7 +17,6 @@ from rocketq import (
     Consumer,
     InvalidConfiguration,
     InvalidFilter,
-    LocalCluster,
     Message,
     MessageQueue,
     OffsetOutOfRange,
@@ -28,12 +26,6 @@ from rocketq import (
 )
 
 WAIT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
-        yield client
 
 
 def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) -> None:

@@ -66,7 +66,7 @@ def test_a_pull_is_admitted_while_it_fits_or_the_buffer_is_empty() -> None:
     assert prefetch.next_fetch("a", 1_000, 0) is not None
 
 
-def test_a_pull_from_before_a_seek_is_thrown_away() -> None:
+def test_the_answer_to_a_pull_before_a_seek_is_dropped() -> None:
     prefetch = Prefetch(1 << 20)
     prefetch.add(A, 0, 10, "i")
     fetch = prefetch.next_fetch("a", 1, 0)

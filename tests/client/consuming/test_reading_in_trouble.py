@@ -107,7 +107,7 @@ def test_what_retention_removed_can_be_an_error(broker: SmallBroker, mq: Client)
         assert consumer.positions() == {QUEUE: 3}
 
 
-def test_with_reset_to_latest_only_what_comes_after_is_read(broker: SmallBroker, mq: Client) -> None:
+def test_with_reset_to_latest_only_later_messages_are_read(broker: SmallBroker, mq: Client) -> None:
     broker.queues[0].min = 7
     broker.group = {0: 3}
     with mq.consumer(TOPIC, group="g", offset_reset="latest") as consumer:
@@ -117,7 +117,7 @@ def test_with_reset_to_latest_only_what_comes_after_is_read(broker: SmallBroker,
         assert offsets(consumer.poll(timeout_ms=WAIT_MS)) == [10, 11]
 
 
-def test_a_committed_offset_beyond_the_end_is_found_out_at_once(
+def test_a_committed_offset_beyond_the_end_is_noticed_at_once(
     broker: SmallBroker, mq: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.group = {0: 500}
@@ -168,13 +168,13 @@ def test_a_topic_made_anew_can_be_an_error(broker: SmallBroker, mq: Client) -> N
         assert consumer.poll(timeout_ms=WAIT_MS)[0].body == b"100"
 
 
-def test_a_passing_refusal_is_waited_out(broker: SmallBroker, mq: Client) -> None:
+def test_a_temporary_refusal_is_retried(broker: SmallBroker, mq: Client) -> None:
     broker.script["pull"] = [refusal(BrokerUnavailable("broker-a", "starting")), Answer(hang_up=True)]
     with mq.consumer(TOPIC, start="earliest", retry_ms=10) as consumer:
         assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
 
 
-def test_a_missing_permission_comes_out_of_poll(broker: SmallBroker, mq: Client) -> None:
+def test_poll_raises_a_missing_permission(broker: SmallBroker, mq: Client) -> None:
     broker.script["pull"] = [refusal(NoPermission("reading", TOPIC))]
     with mq.consumer(TOPIC, start="earliest") as consumer, pytest.raises(NoPermission):
         consumer.poll(timeout_ms=WAIT_MS)

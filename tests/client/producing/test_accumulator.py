@@ -25,7 +25,7 @@ def accumulator(linger_ms: int = 5, batch_bytes: int = 100, batch_messages: int 
     return Accumulator(linger_ms=linger_ms, batch_bytes=batch_bytes, batch_messages=batch_messages)
 
 
-def test_a_message_waits_for_company_and_no_longer() -> None:
+def test_a_message_waits_for_others_no_longer_than_the_linger_time() -> None:
     lanes = accumulator()
     lanes.add(FREE, waiting(), now_ms=100)
     lanes.add(FREE, waiting(), now_ms=104)
@@ -118,7 +118,7 @@ def test_a_key_keeps_its_lane_while_any_of_its_messages_has_no_outcome() -> None
     assert third.destination == KEYED_ELSEWHERE
 
 
-def test_a_failed_free_batch_takes_nothing_with_it() -> None:
+def test_a_failed_batch_without_an_order_fails_no_other() -> None:
     lanes = accumulator(batch_messages=1)
     lanes.add(FREE, waiting(), 0)
     lanes.add(FREE, waiting(), 0)
@@ -164,7 +164,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
-    def settle(self, data: st.DataObject) -> None:
+    def deliver(self, data: st.DataObject) -> None:
         batch = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         failed = data.draw(st.lists(st.sampled_from(batch.messages), unique_by=id))
         doomed = self.lanes.done(batch, failed)

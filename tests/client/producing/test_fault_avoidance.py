@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from rocketq.producing.fault_avoidance import FaultTolerance, unavailable_ms
@@ -78,24 +76,3 @@ def test_the_available_are_preferred_then_the_reachable_then_all() -> None:
     assert fault.preferred(["slow", "dead"], 1) == ["slow"]
     fault.record("slow", 0, now_ms=0, isolation=True)
     assert fault.preferred(["slow", "dead"], 1) == ["slow", "dead"]
-
-
-def test_one_is_picked_even_when_all_are_out_of_favour() -> None:
-    fault = FaultTolerance(random.Random(1))
-    fault.record("a", 0, now_ms=500, isolation=True)
-    fault.record("b", 0, now_ms=0, isolation=True)
-    assert fault.pick_one_at_least(["a", "b"], 600) == "b", "the first to come back in favour"
-    fault.record("a", 5, now_ms=600)
-    assert fault.pick_one_at_least(["a", "b"], 600) == "a"
-
-
-def test_the_pick_among_equals_reaches_each_of_them() -> None:
-    fault = FaultTolerance(random.Random(7))
-    assert {fault.pick_one_at_least(["a", "b", "c"], 0) for _ in range(100)} == {"a", "b", "c"}
-
-
-def test_a_forgotten_broker_is_unknown_again() -> None:
-    fault = FaultTolerance()
-    fault.record("a", 0, now_ms=0, isolation=True)
-    fault.forget("a")
-    assert fault.is_available("a", 0)

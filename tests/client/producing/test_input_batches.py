@@ -82,7 +82,7 @@ def test_anything_with_arrows_stream_interface_is_taken() -> None:
     assert batch.column("body").to_pylist() == [b"a"]
 
 
-def test_a_table_of_crumbs_is_joined_and_empty_batches_are_left_out() -> None:
+def test_small_batches_are_joined_and_empty_ones_are_left_out() -> None:
     crumbs = pa.Table.from_batches([from_messages([Message(b"%d" % n)]) for n in range(100)])
     (joined,) = batches_of(crumbs)
     assert joined.num_rows == 100
@@ -101,7 +101,7 @@ def test_what_is_no_set_of_messages_is_refused(data: object) -> None:
         batches_of(data)
 
 
-def test_messages_without_a_birth_are_born_now_and_others_keep_theirs() -> None:
+def test_born_at_is_filled_in_only_where_it_is_null() -> None:
     batch = from_messages([Message(b"a"), Message(b"b", born_at_us=5)])
     assert stamped(batch, 9).column("born_at").cast(pa.int64()).to_pylist() == [9, 5]
 

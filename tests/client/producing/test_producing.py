@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from rocketq import (
     InvalidConfiguration,
     InvalidMessage,
     InvalidName,
-    LocalCluster,
     Message,
     MessageQueue,
     QueueNotFound,
@@ -37,12 +35,6 @@ from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
 
 _fresh = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
-        yield client
 
 
 def read_all(mq: Client, topic: str, count: int) -> pa.Table:

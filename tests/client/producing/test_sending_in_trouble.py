@@ -25,8 +25,10 @@ from rocketq import (
     SystemBusy,
     TopicNotFound,
 )
+from rocketq.errors import UnsupportedMediaType
 from rocketq.producing.parcels import parcels
 from rocketq.producing.queue_selectors import QueueSlice
+from rocketq.protocol.broker_documents import OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
@@ -227,3 +229,10 @@ def test_no_broker_alive_is_said_by_name(small: SmallCluster, mq: Client) -> Non
     assert gone
     with mq.producer() as producer, pytest.raises(NoPermission, match="no writable queue"):
         producer.send(TOPIC, b"x")
+
+
+def test_an_older_broker_that_refuses_the_plain_form_is_named(small: SmallCluster, mq: Client) -> None:
+    both_refuse(small, refusal(UnsupportedMediaType("Content-Type", OCTET_STREAM, "Arrow streams")))
+    with mq.producer() as producer, pytest.raises(UnsupportedMediaType, match="older than this client"):
+        producer.send(TOPIC, b"one")
+    assert calls_left(small) == 1

@@ -1,4 +1,4 @@
-"""The pipeline: bounded, never dropping, and every future settled."""
+"""The pipeline: bounded, never dropping, and every future completed."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_failed_part_fails_only_its_messages_and_those_behind_them() -> None:
     pipeline.close()
 
 
-def test_a_defect_in_sending_settles_the_futures_as_well() -> None:
+def test_a_defect_in_sending_completes_the_futures_as_well() -> None:
     sink = Sink()
     sink.error = ZeroDivisionError()
     with running(sink, linger_ms=0) as pipeline:

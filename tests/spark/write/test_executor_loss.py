@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from rocketq import LocalCluster
 from rocketq.client import Client
 from rocketq.protocol.sink_documents import StageDescription
 from rocketq.sinks.coordinator_lookup import Coordinators
+from tests.support.conditions import wait_until
 from tests.support.sink_faults import Fault, Harm, Point
 from tests.support.sink_query import Shape
 from tests.support.sink_trials import Bench, DriverCourse, Life, Trial
@@ -48,13 +48,6 @@ def stages(bench: Bench) -> list[StageDescription]:
     connection = connection_to(tuple(bench.cluster.nameservers))
     brokers = Coordinators(connection.transport, connection.routes).brokers()
     return [stage for broker in brokers for sink in broker.sinks().sinks for stage in sink.stages]
-
-
-def wait_until_nothing_is_staged(bench: Bench) -> None:
-    """Look until it is so; the test's timeout bounds it."""
-    pause = threading.Event()
-    while stages(bench):
-        pause.wait(0.05)
 
 
 def killed(point: Point, batch: int, partition: int = -1, times: int = 1) -> Fault:
@@ -103,7 +96,7 @@ def test_every_row_is_written_once_when_executors_are_killed(bench: Bench, tmp_p
     verdict = DriverCourse(bench, NAMED[name], tmp_path).run()
     assert verdict.holds, verdict
     assert verdict.struck == NAMED[name].laid, "something was not broken that should have been"
-    wait_until_nothing_is_staged(bench)
+    wait_until(lambda: not stages(bench))
 
 
 def test_the_trials_see_what_a_killed_executor_sent_twice(bench: Bench, tmp_path: Path) -> None:
@@ -134,7 +127,7 @@ def test_every_row_is_written_once_when_executors_are_killed_anywhere(
     verdict = DriverCourse(bench, drawn(seed), tmp_path).run()
     assert verdict.holds, (seed, verdict)
     assert verdict.struck == drawn(seed).laid, "something was not broken that should have been"
-    wait_until_nothing_is_staged(bench)
+    wait_until(lambda: not stages(bench))
 
 
 def test_what_a_lost_executor_goes_on_to_write_is_never_seen(bench: Bench, tmp_path: Path) -> None:
@@ -151,7 +144,7 @@ def test_what_a_lost_executor_goes_on_to_write_is_never_seen(bench: Bench, tmp_p
     verdict = DriverCourse(bench, trial, tmp_path).run()
     assert (verdict.holds, verdict.cut_short) == (True, 0), verdict
     assert verdict.struck == trial.laid
-    wait_until_nothing_is_staged(bench)
+    wait_until(lambda: not stages(bench))
 
 
 def raced(delivery: str) -> Trial:
@@ -169,7 +162,7 @@ def test_of_two_attempts_at_a_time_one_is_written(bench: Bench, tmp_path: Path) 
     exact = DriverCourse(bench, raced("exactly-once"), tmp_path / "exact").run()
     assert (exact.holds, exact.cut_short) == (True, 0), exact
     assert exact.struck == raced("exactly-once").laid
-    wait_until_nothing_is_staged(bench)
+    wait_until(lambda: not stages(bench))
     loose = DriverCourse(bench, raced("at-least-once"), tmp_path / "loose").run()
     assert loose.duplicates, "the trial would not see any"
     assert not loose.missing

@@ -212,7 +212,7 @@ def test_a_topic_without_read_permission_is_not_pulled(tmp_path: Path) -> None:
             driver.store.pull("orders", 0, 0, max_bytes=1)
 
 
-def test_whoever_has_an_answer_can_read_what_it_speaks_of(tmp_path: Path) -> None:
+def test_a_sender_with_an_answer_can_read_its_messages(tmp_path: Path) -> None:
     """Also on the writer's thread, inside `done`, and inside `on_arrival`."""
     seen: list[list[bytes]] = []
     arrived: list[Any] = []

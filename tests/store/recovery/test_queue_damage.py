@@ -191,7 +191,7 @@ def damage(disk: Disk, path: str, how: Damage, at: int, bit: int = 0) -> None:
     disk.overwrite(path, bytes(data))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     clean=st.booleans(),
     restarts=st.booleans(),
@@ -237,7 +237,7 @@ def test_no_unit_of_a_running_store_can_hide_its_message(how: Damage) -> None:
     with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
         sound = wanted(True)
         for path in disk.paths("consumequeue/0/0"):
-            for at in range(0, len(disk.bytes_of(path)), UNIT_BYTES if how is zero_unit else 3):
+            for at in range(0, len(disk.bytes_of(path)), UNIT_BYTES if how is zero_unit else 7):
                 damage(disk, path, how, at, at % 8)
                 tag = parse_filter("rare", None)
                 assert pulled(driver, 0, tag) == sound.by_tag[0]

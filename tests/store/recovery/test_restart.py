@@ -139,7 +139,7 @@ def _shorten_a_queue_file(directory: Path) -> None:
         "abort",
     ],
 )
-def test_the_log_alone_is_enough_to_be_the_same_broker(
+def test_the_log_alone_restores_the_whole_broker(
     filled: tuple[Path, dict[str, Any]], damage: Callable[[Path], None]
 ) -> None:
     directory, wanted = filled
@@ -152,7 +152,9 @@ def test_the_log_alone_is_enough_to_be_the_same_broker(
     assert (report.clean, report.frames_replayed, report.notes) == (True, 0, ())
 
 
-def test_a_stale_snapshot_is_only_a_longer_way(filled: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_stale_snapshot_only_makes_the_replay_longer(
+    filled: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     directory, _ = filled
     shutil.copy(directory / "state/snapshot", tmp_path / "snapshot")
     with opened(small(directory)) as driver:

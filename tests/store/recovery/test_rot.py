@@ -227,7 +227,7 @@ def test_a_unit_that_leads_nowhere_asks_for_no_memory_and_does_not_loop(place: i
         assert driver.bodies("orders", 1) == rotten.wanted["bodies"]["orders", 1]
 
 
-def test_a_queue_file_that_goes_while_the_store_runs_is_rebuilt() -> None:
+def test_a_queue_file_deleted_while_the_store_runs_is_rebuilt() -> None:
     rotten = rotting(clean=True)
     settings = config(**{**SMALL, "open_files_max": 8})
     with opened(settings, CrashingFiles(rotten.disk)) as driver:
@@ -238,7 +238,7 @@ def test_a_queue_file_that_goes_while_the_store_runs_is_rebuilt() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_flipped_bit_of_the_snapshot_is_noted_and_the_log_told_again(clean: bool) -> None:
+def test_a_flipped_bit_of_the_snapshot_is_noted_and_the_log_replayed(clean: bool) -> None:
     rotten = rotting(clean=clean)
     sound = rotten.disk.bytes_of("state/snapshot")
     noted = 0
@@ -335,7 +335,7 @@ def test_damage_in_any_segment_but_the_last_is_rot(flush: FlushMode, which: int)
     assert found.facts["segment"] == path
 
 
-def test_a_message_that_looks_like_a_frame_is_no_witness() -> None:
+def test_a_message_that_looks_like_a_frame_is_no_evidence() -> None:
     """A sender may put anything in a message, also a frame that says all before it was on disk."""
     from rocketq.protocol.frame import encode
 

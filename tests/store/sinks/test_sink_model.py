@@ -32,8 +32,6 @@ TOPICS = st.sampled_from(["t", "u"])
 SINKS = st.sampled_from(["etl", "copy"])
 SIZES = st.lists(st.sampled_from([0, 30, 700, 3000]), min_size=1, max_size=4)
 
-PARTS = st.lists(st.tuples(st.integers(0, QUEUES - 1), SIZES), min_size=1, max_size=3)
-
 
 @dataclass
 class StagedPart:

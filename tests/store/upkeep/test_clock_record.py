@@ -71,7 +71,7 @@ def test_a_clock_that_returns_is_believed_again(step_us: int, ms: int, about_s: 
 
 
 @given(STEPS, STEPS)
-def test_a_clock_set_back_is_believed_and_its_way_forth_is_a_step(back_us: int, forth_us: int) -> None:
+def test_a_clock_set_back_is_believed_and_its_return_is_a_step(back_us: int, forth_us: int) -> None:
     now = later(START, 10_000, -min(back_us, START.wall_us // 2))
     record = observe(agree(START), now)
     assert record.doubt is Doubt.NONE

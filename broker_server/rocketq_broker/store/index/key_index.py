@@ -1,29 +1,27 @@
-"""The key index: finding messages by key, built behind the writer.
+"""The key index: finds messages by key. A thread builds it behind the log writer.
 
-The indexer follows the log at its own pace, whole batches at a time, and never
-past what is on disk. What it has read since the last file is held in memory
-and searched there too, so a message can be found as soon as it was read; it is
-written out as a sorted file (`index_file`) when it is large enough or covers
-much of the log. A restart goes on where the last file ends. How far behind the
-indexer is, in bytes of log, is in the statistics; a query says it too.
+The indexer reads the log in whole batches, and never beyond the durable or the confirmed end. It keeps the
+entries that it has made since the last index file in memory, and a search looks there too. It writes them to
+a sorted file (`index_file`) when they are many, or cover much of the log. After a restart it continues where
+the last file ends. The statistics and each search say how many bytes of log are not indexed yet.
 
-A message has the keys of its `key` column and, separated by spaces, of its
-property KEYS (RocketMQ: IndexService.buildIndex). Hashes only narrow the search:
-topic, key, time and place are rechecked in the log, so a collision, a deleted
-topic's message or a stale file is never returned.
+A message has the key of its column `key` and the keys in its property KEYS, separated by spaces (RocketMQ:
+IndexService.buildIndex). The index holds hashes, which only narrow the search: the topic, key, time and place
+of each candidate are compared with the log. So a search never returns a message because of a hash collision,
+of a deleted topic, or because a file is out of date.
 
-Where frames cannot be read, the indexer goes on with the next sound one and keeps the part between as a
-*hole*, in the index file too. A search answers with the holes that may hide what it looks for, and with
-the frames that it was led to and could not read. Frames without keys are read only as far as their header.
+If the indexer cannot read some frames, it continues with the next sound frame and records the range between
+as a *hole*, also in the index file. A search returns the holes that may contain matching messages, and the
+frames among its candidates that it could not read. Of a frame without keys the indexer reads only the header.
 
-A search holds one decoded batch at a time. Of each message that it finds it keeps a copy of the row, and it
-stops before the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search goes on.
+A search holds one decoded batch at a time. It copies the row of each message that it finds, and stops before
+the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search continues.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,16 +55,18 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import next_sound_frame, sound_frames_behind, sound_header
 
-#: A file is written at this many entries, or when this much log has gone by without.
+#: The indexer writes a file after this many entries, or after this many bytes of log.
 FILE_ENTRIES: Final = 1 << 20
 FILE_LOG_BYTES: Final = 1 << 30
-#: Files smaller than this are joined with what follows, so restarts leave no crumbs.
+#: What one call of `catch_up` reads of the log, at least.
+STEP_BYTES: Final = 64 << 20
+#: A file with fewer entries is joined with what follows, so that restarts leave no small files.
 SMALL_FILE_ENTRIES: Final = FILE_ENTRIES // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the indexer takes from one frame, or from a part of the log that it cannot read."""
+    """The result of indexing one frame, or of one range of the log that cannot be read."""
 
     stretch: Stretch
     entries: Entries | None = None
@@ -100,13 +100,13 @@ class KeyIndex:
         self._ends = ends
         self._on_damage = on_damage
         self._lock = threading.Lock()
-        #: Held by whoever builds: one at a time follows the log or writes a file.
+        #: Held while the index is built: one thread at a time reads the log or writes a file.
         self._building = threading.RLock()
         self._index: list[IndexFile] = []
         self._recent: list[Entries] = []
         self._recent_entries = 0
         self._recent_holes: list[Hole] = []
-        #: Frames that searches were led to and could not read, by log offset.
+        #: Candidates of searches that could not be read, by log offset.
         self._met: dict[int, Hole] = {}
         self._stretch = Stretch(0, 0, 0, 0)
         self.notes: list[str] = []
@@ -114,7 +114,7 @@ class KeyIndex:
     # --- building ---------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take the files that are sound and join on to each other; remove the rest, to be built anew."""
+        """Open the files that are sound and leave no gap; remove the others, which are then built again."""
         at: int | None = None
         for name in self._files.list(index_file.DIRECTORY):
             path = f"{index_file.DIRECTORY}/{name}"
@@ -149,30 +149,29 @@ class KeyIndex:
         """The log offset up to which everything is indexed."""
         return self._stretch.end
 
-    def catch_up(self, bytes_max: int = 64 << 20) -> bool:
-        """Index up to `bytes_max` of what is on disk and not indexed; return whether more is left."""
+    def catch_up(self) -> bool:
+        """Index up to `STEP_BYTES` of what is on disk and not indexed; return whether more is left."""
         with self._building:
-            return self._catch_up(bytes_max)
+            end = min(self._ends.durable, self._ends.confirmed)
+            begin = max(self.position, self._log.begin)
+            for step in walk(self._log, begin, end):
+                self._take(step)
+                if self._is_due():
+                    self.write_file()
+                if self.position >= begin + STEP_BYTES:
+                    break
+            return self.position < end
 
-    def _catch_up(self, bytes_max: int) -> bool:
-        end = min(self._ends.durable, self._ends.confirmed)
-        begin = max(self.position, self._log.begin)
-        stop = min(end, begin + bytes_max)
-        for step in walk(self._log, begin, end):
-            with self._lock:
-                if step.entries is not None:
-                    self._recent.append(step.entries)
-                    self._recent_entries += step.entries.size
-                if step.hole is not None:
-                    self._recent_holes.append(step.hole)
-                self._stretch = self._stretch.joined(step.stretch)
+    def _take(self, step: Step) -> None:
+        with self._lock:
+            if step.entries is not None:
+                self._recent.append(step.entries)
+                self._recent_entries += step.entries.size
             if step.hole is not None:
-                self._on_damage(UnreadableLog(step.hole.begin, step.hole.end, step.why))
-            if self._is_due():
-                self.write_file()
-            if self.position >= stop:
-                break
-        return self.position < end
+                self._recent_holes.append(step.hole)
+            self._stretch = self._stretch.joined(step.stretch)
+        if step.hole is not None:
+            self._on_damage(UnreadableLog(step.hole.begin, step.hole.end, step.why))
 
     def _is_due(self) -> bool:
         covered = self._stretch.end - self._stretch.begin
@@ -181,28 +180,24 @@ class KeyIndex:
     def write_file(self) -> None:
         """Put what is in memory into a file, together with the last one if that is small."""
         with self._building:
-            self._write_file()
-
-    def _write_file(self) -> None:
-        if self._stretch.begin == self._stretch.end:
-            return
-        runs, stretch, replaced = list(self._recent), self._stretch, None
-        holes = tuple(self._recent_holes)
-        last = self._index[-1] if self._index else None
-        small = last is not None and last.entries < SMALL_FILE_ENTRIES
-        if last is not None and small and last.entries + self._recent_entries <= FILE_ENTRIES:
-            runs, stretch, replaced = [last.all(), *runs], last.stretch.joined(stretch), last
-            holes = (*last.holes, *holes)
-        entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        written = index_file.write(self._files, stretch, entries, holes)
-        with self._lock:
-            self._index = [*(self._index[:-1] if replaced else self._index), written]
-            self._restart(stretch.end)
-        if replaced is not None:
-            self._files.remove(replaced.path)
+            if self._stretch.begin == self._stretch.end:
+                return
+            runs, stretch, replaced = list(self._recent), self._stretch, None
+            holes = tuple(self._recent_holes)
+            last = self._index[-1] if self._index else None
+            small = last is not None and last.entries < SMALL_FILE_ENTRIES
+            if last is not None and small and last.entries + self._recent_entries <= FILE_ENTRIES:
+                runs, stretch, replaced = [last.all(), *runs], last.stretch.joined(stretch), last
+                holes = (*last.holes, *holes)
+            written = index_file.write(self._files, stretch, _joined(runs), holes)
+            with self._lock:
+                self._index = [*(self._index[:-1] if replaced else self._index), written]
+                self._restart(stretch.end)
+            if replaced is not None:
+                self._files.remove(replaced.path)
 
     def holes(self) -> list[Hole]:
-        """Return the parts of the present log that cannot be read, as far as they are known."""
+        """Return the known ranges of the log that cannot be read."""
         with self._lock:
             indexed = [*(hole for each in self._index for hole in each.holes), *self._recent_holes]
             known = [*indexed, *(hole for hole in self._met.values() if hole not in indexed)]
@@ -231,7 +226,7 @@ class KeyIndex:
     # --- finding ----------------------------------------------------------------------
 
     def find(self, query: KeyQuery) -> Search:
-        """Return the messages that a query asks for, newest first, and what it could not look into."""
+        """Return the messages that match a query, newest first, and the holes that may contain more."""
         key_hash = int(key_hashes(query.topic, pa.array([query.key], pa.binary()))[0])
         found: list[FrameSlice] = []
         size, last = 0, None
@@ -252,7 +247,7 @@ class KeyIndex:
                     holes[hole.begin] = hole
                     continue
                 if piece is None and reader.is_older_than(query.begin_us):
-                    # Store times never decrease along the log, and these entries lead back along it.
+                    # Store times never decrease along the log, so all further entries are older still.
                     break
                 if piece is None:
                     continue
@@ -296,21 +291,17 @@ class KeyIndex:
     def _rebuilt(self, damaged: IndexFile) -> IndexFile:
         """Build a file anew from the log."""
         with self._building:
-            return self._rebuild(damaged)
-
-    def _rebuild(self, damaged: IndexFile) -> IndexFile:
-        current = next((each for each in self._index if each.path == damaged.path), damaged)
-        if current is not damaged:
-            return current
-        begin = max(damaged.stretch.begin, self._log.begin)
-        steps = list(walk(self._log, begin, damaged.stretch.end))
-        runs = [each.entries for each in steps if each.entries is not None]
-        entries = np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
-        holes = [each.hole for each in steps if each.hole is not None]
-        written = index_file.write(self._files, damaged.stretch, entries, holes)
-        with self._lock:
-            self._index = [written if each is damaged else each for each in self._index]
-        return written
+            current = next((each for each in self._index if each.path == damaged.path), damaged)
+            if current is not damaged:
+                return current
+            begin = max(damaged.stretch.begin, self._log.begin)
+            steps = list(walk(self._log, begin, damaged.stretch.end))
+            runs = [each.entries for each in steps if each.entries is not None]
+            holes = [each.hole for each in steps if each.hole is not None]
+            written = index_file.write(self._files, damaged.stretch, _joined(runs), holes)
+            with self._lock:
+                self._index = [written if each is damaged else each for each in self._index]
+            return written
 
     def _rechecked(self, query: KeyQuery, reader: _LastFrame, place: PlaceInLog) -> FrameSlice | None:
         """Return a copy of the message at a place if it is what the query asks for and still in its queue."""
@@ -460,6 +451,10 @@ def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64
         return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
     lists = pc.utf8_split_whitespace(joined)
     return pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))
+
+
+def _joined(runs: Sequence[Entries]) -> Entries:
+    return np.concatenate(runs) if runs else np.empty(0, dtype=ENTRY)
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:

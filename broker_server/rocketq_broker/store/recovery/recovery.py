@@ -1,21 +1,20 @@
-"""Bringing a store back: what its files say, whatever moment they were left in.
+"""Recovery: opens a store, whatever state a stop or a crash has left its files in.
 
 1. The log must have no holes between its segments.
-2. The snapshot, if it is sound, lies within the log and its ConsumeQueue files
-   are there, is where replay begins; else the first segment's state frame is,
-   and the ConsumeQueues are written anew.
-3. Queues are cut to what that starting point vouches for, then the log behind it
-   is replayed: units are written, changes and staged frames folded.
-4. The first damaged frame ends the replay. If any evidence says that it was once
-   on disk (it is not in the last segment, the snapshot lies beyond it, or a later
-   frame's durable end does), good data has rotted: CorruptLog, and nothing is
-   changed. Otherwise it is the torn tail of a write that was never
-   acknowledged as flushed, and the log is cut there.
-5. An append may take several frames, all but the last marked unfinished. If the sound
-   frames end with one that is marked so, the crash came in the middle of that append: all its
-   frames are cut off. It was never acknowledged, because an answer follows the whole commit.
-6. After an unclean stop, what no snapshot vouches for is written again, and the
-   log is synced before anything of it is served.
+2. If the snapshot is sound and lies within the log, and its ConsumeQueue files are there, the replay begins
+   at the snapshot. Otherwise it begins at the state frame of the first segment, and the ConsumeQueues are
+   written again.
+3. The queues are cut to what the snapshot or state frame contains. Then the log behind it is replayed: units
+   are written, changes and staged frames are folded.
+4. The replay ends at the first damaged frame. Three things show that this frame was on disk before: it is not
+   in the last segment, it lies before the snapshot, or a later frame says that it was durable. Then good data
+   has rotted: recovery raises CorruptLog and changes nothing. Otherwise the frame is the torn end of a write
+   that was never acknowledged as flushed, and the log is cut there.
+5. An append may have several frames; all but the last are marked unfinished. If the sound frames end with one
+   that is marked so, the crash came within that append, and all its frames are cut off. The append was not
+   acknowledged, because the answer follows the whole commit.
+6. After an unclean stop, what no snapshot covers is written again, and the log is synced before anything of
+   it is served.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovery:
-    """One recovery under way; `run` does it all."""
+    """One recovery; `run` does all steps."""
 
     files: Files
     log: CommitLog
@@ -62,7 +61,7 @@ class Recovery:
     notes: list[str] = field(default_factory=list)
     #: Sound frames at the end of the log whose append has no end there.
     _unfinished: int = 0
-    #: The log offset below which a snapshot says that all was on disk, whatever became of the queues.
+    #: A snapshot says that the log was on disk up to this log offset, also if the queues are damaged.
     _vouched: int = 0
 
     def __post_init__(self) -> None:

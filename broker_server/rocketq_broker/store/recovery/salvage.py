@@ -1,11 +1,10 @@
-"""Salvage: making a damaged log usable again, by an operator's explicit wish, and saying what it cost.
+"""Makes a damaged log usable again, at the explicit wish of an operator, and reports what was lost.
 
-Every stretch of the log that holds no sound frame is overwritten with *lost*
-frames, sound frames that say "something was here". Nothing moves, so every
-message that survived keeps its offset; the offsets of those that did not stay
-empty and a pull passes over them. What is overwritten is first copied to
-`salvage/<log offset>`. A segment that is missing altogether is replaced by one of
-lost frames; the next segment's state frame brings topics and progress back.
+Salvage overwrites every range of the log that has no sound frame with *lost* frames: sound frames that mark
+lost data. Nothing moves, so every message that survived keeps its offset. The offsets of lost messages stay
+empty, and a pull passes over them. Before salvage overwrites a range, it copies it to `salvage/<log offset>`.
+A missing segment is replaced by a segment of lost frames. The state frame at the begin of the next segment
+restores topics and group offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _COPY_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch [at, end) of the log without a sound frame; `claims` is what its header says, if readable."""
+    """A range [at, end) of the log without a sound frame; `claims` is what its header says, if readable."""
 
     segment: int
     at: int
@@ -134,7 +133,7 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     handles.close()
     log = CommitLog(files, handles)
     queues = Queues(files, handles, broker_units)
-    # The snapshot would vouch for what is no longer there.
+    # The snapshot says that data is there which is lost now.
     files.remove("state/snapshot")
     # The key index is built anew, so that it knows where the lost frames are.
     for name in files.list(INDEX_DIRECTORY):
@@ -152,10 +151,10 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
 
 
 def _lost_staged(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
-    """Yield what of each stage and publication lies in a gap.
+    """Yield the staged frames in the gaps, for each stage and publication.
 
-    Frames of an undecided stage that nothing but themselves told of are not here; a commit that
-    names them finds them missing, and is refused.
+    It does not list frames of an undecided stage of which only the lost frames themselves knew. A commit
+    that names such a frame is refused.
     """
     for name, count in recovery.replay.lost_copies.items():
         yield LostStaged(*name, True, count)
@@ -181,7 +180,7 @@ def _overwrite(files: Files, log: CommitLog, gap: Gap) -> None:
     size = gap.size & ~7
     at = gap.at
     while size >= HEADER_BYTES:
-        # What is left over must be large enough for a frame of its own.
+        # The rest must be large enough for a frame of its own.
         piece = size if size <= FRAME_BYTES_MAX else FRAME_BYTES_MAX // 2
         parts = encode(
             kind=FrameKind.LOST, topic=b"", body=pa.py_buffer(bytes(piece - HEADER_BYTES)),

@@ -1,9 +1,8 @@
-"""What the store does on the side: write back, take snapshots, let old data go.
+"""The background tasks of the store: flush, snapshots, the key index, retention.
 
-Each task is a method that a test can call; the threads only call them in time.
-A task that fails with an OSError stops the log (`LogWriter.fail`): a disk that
-refuses one of these can no longer be trusted with the next write either. Only a
-full disk is no fault: snapshots and index files wait until there is space.
+Each task is a method, which a test can call; threads call it at intervals. If a task fails with an OSError,
+the log is stopped (`LogWriter.fail`), because the next write to that disk may fail as well. A full disk alone
+is no failure: snapshots and index files wait until there is space.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from rocketq_broker.store.upkeep.retention import RetentionDecision, SegmentFact
 
 @contextmanager
 def _full_disk_is_no_fault() -> Iterator[None]:
-    """Let what is written aside and can wait fail for want of space; its task comes round again."""
+    """Ignore that the disk is full: the task is repeated at its next interval."""
     try:
         yield
     except OSError as error:
@@ -43,17 +42,17 @@ def _full_disk_is_no_fault() -> Iterator[None]:
             raise
 
 
-#: The indexer does not wait for its interval with more log than this before it.
+#: With more log than this to index, the indexer does not wait for its interval.
 _INDEX_LOG_BYTES: Final = 8 << 20
 
 
 class TasksDue:
-    """What a commit makes due before its interval: indexing much log, and a snapshot."""
+    """Tasks that a commit makes due before their interval: indexing much log, and a snapshot."""
 
     def __init__(self, index: KeyIndex, snapshot_log_bytes: int) -> None:
         self._index = index
         self._snapshot_log_bytes = snapshot_log_bytes
-        #: How far the log was when the last snapshot was taken.
+        #: The confirmed end at the last snapshot, a log offset.
         self.snapshot_position = 0
         self.snapshot_due = threading.Event()
         self.index_due = threading.Event()
@@ -61,7 +60,7 @@ class TasksDue:
     def committed(self, position: int) -> None:
         """Ask for the tasks that are due now that the log is confirmed up to `position`.
 
-        A thread that is woken for every small commit competes with the writer for nothing.
+        A small commit wakes no thread: it would only compete with the log writer for the processor.
         """
         if position - self._index.position >= _INDEX_LOG_BYTES:
             self.index_due.set()
@@ -121,7 +120,7 @@ class Housekeeping:
 
     @property
     def snapshot_position(self) -> int:
-        """How far the log was when the last snapshot was taken."""
+        """The confirmed end at the last snapshot, a log offset."""
         return self._due.snapshot_position
 
     def _keep(self, name: str, interval_ms: int, due: threading.Event, work: Callable[[], object]) -> None:
@@ -141,7 +140,7 @@ class Housekeeping:
                     # Retention overtook the task; it goes on behind the new begin next time.
                     continue
                 except (CorruptFrame, CorruptQueue) as damage:
-                    # What is sound is still served; what is not is told to whoever asks for it.
+                    # The broker still serves sound data; a caller that asks for damaged data gets an error.
                     self.troubles[name] = damage
                 except LogFailed as failure:
                     self._writer.fail(failure)
@@ -189,7 +188,7 @@ class Housekeeping:
                 with ends.lock:
                     self._queues.dirty.update(dirty)
                 raise
-            # On a full disk the one before stays, and recovery would replay more.
+            # On a full disk the snapshot before stays; recovery then replays more of the log.
             with _full_disk_is_no_fault():
                 snapshots.write(self._files, snapshots.Snapshot(position, picture, checksums))
                 self._due.snapshot_position = position
@@ -200,7 +199,7 @@ class Housekeeping:
             try:
                 self._handles.get(path).sync()
             except FileNotFoundError:
-                # Its topic was deleted, or retention took the file; nothing is left to vouch for.
+                # The topic was deleted, or retention removed the file: there is nothing to sync.
                 continue
             except OSError as error:
                 raise LogFailed(f"have {path} synced", str(error)) from error
@@ -219,7 +218,7 @@ class Housekeeping:
                 continue
 
     def put_index_in_file(self) -> None:
-        """Index some more and put it in a file; what is left, or finds no room, the next start indexes."""
+        """Index some more and write it to a file; the next start indexes the rest."""
         with _full_disk_is_no_fault():
             self._index.catch_up()
             self._index.write_file()
@@ -227,14 +226,14 @@ class Housekeeping:
     # --- retention --------------------------------------------------------------------
 
     def retain(self) -> RetentionDecision:
-        """Let go what the policy condemns, and refuse or admit writes by the disk's watermark."""
+        """Remove what the policy says, and refuse or admit writes by the disk's watermark."""
         now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._ends.state.floor
         decision = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
         refusal = StoreFull(self._config.broker, disk.used_percent) if decision.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
-        # There may be space again for what a full disk kept from being published.
+        # There may be space again for held frames that could not be copied on a full disk.
         self._writer.resume_copying()
         if decision.remove:
             self._remove_segments(decision.remove)
@@ -260,7 +259,7 @@ class Housekeeping:
         """Move the queues' first offsets up, make that durable, and only then remove files."""
         begin = self._log.starts[count]
         for queue in self._queues.all():
-            # Of a queue that is deleted at this moment there is nothing to retain.
+            # The queue may be deleted at this moment.
             with suppress(FileNotFoundError):
                 queue.raise_min(self._repair.read(partial(queue.first_at, begin)))
         self.take_snapshot(even_if_current=True)

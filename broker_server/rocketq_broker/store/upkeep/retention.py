@@ -1,22 +1,21 @@
-"""Retention: what of the log must go, decided from facts alone.
+"""Retention: decides from facts alone which segments of the log are removed.
 
-Segments go whole and oldest first, never the one being written. Three things can
-condemn the oldest (RocketMQ: CleanCommitLogService):
-  * age: its newest frame is older than `retention_ms`; not while the clock is doubted (`clock_record`);
-  * size: without it the log would still hold `retention_bytes`;
-  * the disk: from `clean_percent` on, all that age and size condemn goes at once
-    instead of a few segments a round; from `force_percent` on, segments go whatever
-    their age; and from `refuse_percent` on, writes are refused as well, while
-    reads go on. A large disk can be 90 % full and have room for years, so no
-    watermark counts while `free_bytes_enough` are free: RocketMQ has no such
-    rule, and its users learn of the watermarks on shared disks.
+Whole segments are removed, the oldest first, and never the one that is being written. Three things can make
+the oldest segment due for removal (RocketMQ: CleanCommitLogService):
+  * age: its newest frame is older than `retention_ms`. Age does not count while the clock is doubted
+    (`clock_record`);
+  * size: without the segment the log would still have `retention_bytes`;
+  * the disk: from `clean_percent` on, all segments that are due by age or size go in one round instead of a
+    few a round. From `force_percent` on, segments go whatever their age. From `refuse_percent` on, writes are
+    refused as well; reads go on. No watermark counts while `free_bytes_enough` are free, because a large disk
+    can be 90 % full and still have room for years. RocketMQ has no such rule, and so its watermarks act on
+    shared disks that have room.
 
-Whatever condemns it, a segment stays while it holds staged messages that may still have
-to be published: they, too, were acknowledged.
+A segment stays in any case while it has staged messages that may still have to be published: they were
+acknowledged, too.
 
-A topic may keep less than the broker: then its queues' first offsets move up,
-and the bytes go when their segment does. It cannot keep more, since all topics
-share the segments.
+A topic may keep less than the broker. Then the first offsets of its queues move up, and the bytes go when
+their segment is removed. A topic cannot keep more, because all topics share the segments.
 """
 
 from __future__ import annotations

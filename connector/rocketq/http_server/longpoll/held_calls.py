@@ -1,16 +1,16 @@
-"""Calls that wait for a change: which there are, which a change wakes, which have waited long enough.
+"""Calls that wait for a change: decides which calls a change wakes, and which have waited long enough.
 
-Pure: no clock and no event loop. The caller hands in `now_ms` and acts on the calls it gets
-back (RocketMQ: PullRequestHoldService, which instead looks through all of its calls every
-five seconds). What a call waits for is a key, any hashable value; a call may have several.
+Pure: no clock and no event loop. The caller passes `now_ms` and answers the calls that it gets back.
+(RocketMQ: PullRequestHoldService, which checks all of its calls every five seconds.) A call waits for one or
+several keys; a key is any hashable value.
 
 Invariants:
-  * a change costs the number of calls that wait for its keys, not the number held;
-  * a held call is found under each of its keys, and one that was handed back under none;
-  * the heap of deadlines has every held call and, being cleaned lazily, at most as many that are
-    no longer held and a few: short waits that are answered early never pile up in it.
+  * the cost of a change grows with the calls that wait for its keys, not with all held calls;
+  * a held call is registered under each of its keys, a call that was handed back under none;
+  * the heap of deadlines has every held call. It may also have ended calls, but not more than the held
+    ones and a few.
 
-Being woken promises nothing: the call looks again, and may be held again for the rest of its time.
+A woken call looks again. It may find nothing, and be held again for the rest of its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-#: Ended calls that may lie in the heap before it is worth a cleaning.
+#: Ended calls that may be in the heap before it is cleaned.
 _ENDED_MAX: Final = 64
 
 K = TypeVar("K", bound=Hashable)
@@ -29,7 +29,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldCall(Generic[K, W]):
-    """One waiting call; `waiter` is whatever its owner answers it through."""
+    """One waiting call; its owner answers it through `waiter`."""
 
     keys: tuple[K, ...]
     deadline_ms: int
@@ -58,7 +58,7 @@ class HeldCalls(Generic[K, W]):
 
     @property
     def deadlines_kept(self) -> int:
-        """How many deadlines are remembered, those of ended calls included."""
+        """The number of deadlines in the heap, with those of ended calls."""
         return len(self._deadlines)
 
     def hold(self, keys: tuple[K, ...], deadline_ms: int, waiter: W) -> HeldCall[K, W] | None:

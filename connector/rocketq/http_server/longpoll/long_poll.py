@@ -1,8 +1,8 @@
-"""The shell around `HeldCalls`: futures, one timer, and clients that go away.
+"""Holds calls on the event loop: futures, one timer, and the disconnects of clients, around `HeldCalls`.
 
-However many calls are held there is one timer, set to the earliest deadline. A held call also
-listens for its client's disconnect, so a client that was killed does not keep a place until its
-time is up. Everything here runs on the event loop's thread.
+There is one timer for all held calls, set to the earliest deadline. A held call also waits for the disconnect
+of its client, so that a client that was killed does not keep its place. Everything here runs on the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketq.errors import SystemBusy
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.held_calls import HeldCall, HeldCalls
 
-#: What a caller that finds no place is told to wait.
+#: A caller that finds no place is told to try again after this time.
 RETRY_AFTER_MS: Final = 1_000
 
 Receive = Callable[[], Awaitable[Any]]
@@ -54,8 +54,8 @@ class LongPoll(Generic[K]):
     async def wait(self, keys: tuple[K, ...], deadline_ms: int, receive: Receive) -> Woken:
         """Wait until one of the keys is worth another look; raise SystemBusy if no place is left.
 
-        Between the caller's look and this call there must be no await: then every change after
-        the look is announced to a call that is already held.
+        The caller must not await between its look and this call. Then a change after the look finds the
+        call held.
         """
         if self._held.closed:
             return Woken.TIME_IS_UP
@@ -90,7 +90,7 @@ class LongPoll(Generic[K]):
         _wake(self._held.changed(keys), Woken.LOOK_AGAIN)
 
     def release_all(self) -> None:
-        """Let every call answer as things stand, and hold none from now on."""
+        """End all waits, and hold no call from now on."""
         _wake(self._held.release_all(), Woken.TIME_IS_UP)
         if self._timer is not None:
             self._timer.cancel()

@@ -42,9 +42,9 @@ _CONTINUATION: Final = -1
 #: MetadataVersion V5, Arrow 1.0 and later.
 _VERSION_5: Final = 4
 _PREFIX: Final = struct.Struct("<ii")
+#: What a stream of message/1 begins with.
 _CANONICAL_SCHEMA: Final = MESSAGE_SCHEMA.serialize()
-#: What a stream of message/1 begins with, and what it ends with.
-CANONICAL_SCHEMA: Final = _CANONICAL_SCHEMA.to_pybytes()
+#: What a stream ends with.
 END_OF_STREAM: Final = _PREFIX.pack(_CONTINUATION, 0)
 _END_OF_STREAM_BYTES: Final = len(END_OF_STREAM)
 

@@ -1,4 +1,4 @@
-"""How large a filter may be: what a stranger's expression can cost is bounded before it is read."""
+"""The limits of filter expressions: they bound what the expression of any caller can cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rocketq.errors import InvalidFilter
 
 #: A tag or SQL expression in UTF-8.
 EXPRESSION_BYTES_MAX: Final = 4096
-#: Parentheses and NOTs around one condition of a SQL expression.
+#: Nested parentheses and NOTs of a SQL expression.
 NESTING_MAX: Final = 64
 #: Different properties of one SQL expression; each costs a pass over all properties of a batch.
 PROPERTIES_MAX: Final = 32
@@ -21,13 +21,13 @@ CACHED_MAX: Final = 256
 
 
 def check_text(expression: str) -> None:
-    """Raise InvalidFilter if the expression is too long, or is not text that UTF-8 can carry."""
+    """Raise InvalidFilter if the expression is too long, or cannot be encoded as UTF-8."""
     try:
         size = len(expression.encode())
     except UnicodeEncodeError as error:
         raise InvalidFilter(expression, error.start, "this character is half of a pair") from None
     if size > EXPRESSION_BYTES_MAX:
-        # The whole of it would make the error as large as what it refuses.
+        # With the whole expression the error would be as large as the expression.
         raise InvalidFilter(
             expression[:200],
             0,

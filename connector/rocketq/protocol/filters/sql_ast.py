@@ -1,11 +1,11 @@
-"""What a SQL expression says, as frozen values that hash and compare.
+"""The syntax tree of a SQL expression: frozen values that hash and compare.
 
     Operand    Property | Text | Number | Boolean
     Condition  Compare | Between | In | IsNull | Match | Not | And | Or | Boolean
 
-A condition is TRUE, FALSE or UNKNOWN of a message, and only TRUE delivers it. A node
-holds no positions, so equal expressions are equal however they were written; where an
-operator has a negated form (`NOT IN`), the node says so itself.
+A condition is TRUE, FALSE or UNKNOWN of a message. A consumer gets only messages of which it is TRUE. Nodes
+have no positions in the text, so two expressions that differ in white space or parentheses alone are equal.
+Operators with a negated form (`NOT IN`) have a field `negated`.
 """
 
 from __future__ import annotations

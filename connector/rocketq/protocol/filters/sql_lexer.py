@@ -1,15 +1,15 @@
-"""From the text of a SQL expression to its tokens, one at a time.
+"""Splits the text of a SQL expression into tokens, one at a time.
 
     name     [A-Za-z_$][A-Za-z0-9_$.]*       case matters
     keyword  AND OR NOT BETWEEN IN IS NULL TRUE FALSE CONTAINS STARTSWITH ENDSWITH, in any case
     integer  123, 123L                       decimal only: no leading zeros, no 0x
     decimal  1.5  .5  5.  1e9  1.5E-3
     text     'it''s'                         a quote inside is doubled
-    symbol   = <> > >= < <= ( ) , + -        and those of other languages, to be named in an error
+    symbol   = <> > >= < <= ( ) , + -        and symbols of other languages, so that an error can name them
     skipped  white space, -- to the end of the line, /* … */
 
-A token is read when the parser wants it, so an error is about the first thing wrong.
-Every pattern is one without ambiguity: no text makes matching slower than linear.
+The parser asks for each token when it needs it, so an error is about the first mistake. No pattern is
+ambiguous, so matching takes linear time for every text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DECIMAL_ONLY: Final = "There are no octal and no hexadecimal numbers: write it 
 
 
 class TokenKind(Enum):
-    """What a token is; the value is how an error calls it."""
+    """The kind of a token; the value is its name in errors."""
 
     NAME = "a property"
     KEYWORD = "a keyword"
@@ -58,7 +58,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is as written, but a keyword is in capitals; `at` is its first character, from 0."""
+    """`text` is as written (keywords in capitals); `at` is the position of its first character, from 0."""
 
     kind: TokenKind
     text: str
@@ -66,14 +66,14 @@ class Token:
 
 
 class Lexer:
-    """The tokens of one expression; after the last, END for ever."""
+    """Reads the tokens of one expression; after the last token it returns END again and again."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
         self._at = 0
 
     def next(self) -> Token:
-        """Read the next token; raise InvalidFilter if there is none in what follows."""
+        """Read the next token; raise InvalidFilter if the text that follows is no token."""
         skipped = _SKIPPED.match(self._expression, self._at)
         at = skipped.end() if skipped else self._at
         if at == len(self._expression):

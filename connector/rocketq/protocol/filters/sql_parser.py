@@ -10,12 +10,11 @@
                        | [NOT] CONTAINS|STARTSWITH|ENDSWITH text ]
     operand    property | text | [+|-] number | TRUE | FALSE | ( or )
 
-Recursive descent with one token in hand. A parenthesis may hold an operand or a
-condition, so what each stands for is checked where it is used, and so are RocketMQ's
-rules for types: only numbers have an order, a list holds texts, BETWEEN goes
-upwards, CONTAINS and its kin search a property or a text literal. Where its grammar
-lets something through that can never be meant (a property alone as a condition, a
-comparison of a comparison), this one says so instead.
+A recursive descent parser that looks one token ahead. Parentheses may contain an operand or a condition, so
+the parser checks which of the two it is where it is used. There it also checks RocketMQ's rules for types:
+only numbers have an order, a list contains texts, the lower end of BETWEEN comes first, and CONTAINS,
+STARTSWITH and ENDSWITH search a property or a text literal. RocketMQ's grammar accepts some expressions that
+nobody can mean (a property alone as a condition, a comparison of a comparison). This parser refuses them.
 NOT binds as in SQL: `NOT a = 1` is `NOT (a = 1)`.
 """
 
@@ -59,7 +58,7 @@ _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
 _ARITHMETIC: Final = "There is no arithmetic: compute the number, and store it as a property."
-#: What people write who think of another language.
+#: Symbols and words of other languages, and what to write instead.
 _ADVICE: Final = {
     "!=": "Write <> for 'is not equal'.",
     "!": "Write NOT, or <> for 'is not equal'.",
@@ -84,7 +83,7 @@ _CLOSING: Final = frozenset({"", "AND", "OR", ")"})
 
 
 class _Part(NamedTuple):
-    """A piece of the expression and where it begins."""
+    """A part of the expression, and the position where it begins."""
 
     node: Node
     at: int
@@ -92,13 +91,13 @@ class _Part(NamedTuple):
 
 @lru_cache(maxsize=CACHED_MAX)
 def parse_sql(expression: str) -> Condition:
-    """Return what a SQL expression says; raise InvalidFilter where it says nothing."""
+    """Return the syntax tree of a SQL expression; raise InvalidFilter if it is not valid."""
     check_text(expression)
     return _Parser(expression).whole()
 
 
 class _Parser:
-    """One expression while it is read; `_token` is the next one, not yet taken."""
+    """Parses one expression; `_token` is the next token, not yet used."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression

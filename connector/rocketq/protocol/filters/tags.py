@@ -1,13 +1,12 @@
-"""Tag expressions: `paid || refunded` (RocketMQ: FilterAPI), and what a tag may be.
+"""Tag expressions such as `paid || refunded` (RocketMQ: FilterAPI), and the rules for tags.
 
-A message matches if its tag is one of those named. `*`, or nothing at all, stands for
-every message, those without a tag included. White space around a tag does not count. RocketMQ
-skips an empty place (`A || || B`) without a word; here it is an error, since most often a tag
-was lost there.
+A message matches if the expression names its tag. `*` and the empty expression match every message, also
+those without a tag. White space around a tag is ignored. RocketMQ skips an empty place (`A || || B`). Here it
+is an error, because most often a tag is missing there.
 
-A tag is whatever an expression can name: text of 1 to 255 bytes in UTF-8, without white space and
-without `|`, and not `*` alone. No message may have another one: no consumer could ask for it.
-(RocketMQ stores any tag.) White space is what `str.isspace` says.
+A tag is any text that an expression can name: 1 to 255 bytes in UTF-8, without white space, without `|`, and
+not `*` alone. Messages with another tag are refused, because no consumer could ask for them. (RocketMQ stores
+any tag.) White space is defined by `str.isspace`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,15 @@
+"""A client of the shared cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rocketq import Client, LocalCluster
+
+
+@pytest.fixture(scope="module")
+def mq(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster.nameservers) as client:
+        yield client
