@@ -17,8 +17,8 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
-    from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
-    from rocketq.consuming.pull_consumer import Consumer
+    from rocketq.config import ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
     from rocketq.errors import (
         BrokerUnavailable,
@@ -75,8 +75,6 @@ __all__ = [
     "ClientError",
     "Closed",
     "Conflict",
-    "Consumer",
-    "ConsumerConfig",
     "CorruptFrame",
     "Explicit",
     "FoundByKey",
@@ -98,6 +96,8 @@ __all__ = [
     "Perm",
     "Producer",
     "ProducerConfig",
+    "PullConsumer",
+    "PullConsumerConfig",
     "Query",
     "QueueNotFound",
     "QueueSelector",
@@ -123,11 +123,11 @@ __all__ = [
 #: Where each public name lives; what is not listed is an error class.
 _HOMES: Final = {
     "Client": "rocketq.client",
-    "ConsumerConfig": "rocketq.config",
+    "PullConsumerConfig": "rocketq.config",
     "ProducerConfig": "rocketq.config",
     "TransportConfig": "rocketq.config",
     "CONSUMED_SCHEMA": "rocketq.consuming.records",
-    "Consumer": "rocketq.consuming.pull_consumer",
+    "PullConsumer": "rocketq.consuming.pull_consumer",
     "InvalidMessage": "rocketq.errors.message_errors",
     "ReservedName": "rocketq.errors.message_errors",
     "LocalCluster": "rocketq.local_cluster.cluster",

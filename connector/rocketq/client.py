@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
-from rocketq.config import ConsumerConfig, ProducerConfig, Reset, Start, TransportConfig
-from rocketq.consuming.pull_consumer import Consumer
+from rocketq.config import ProducerConfig, PullConsumerConfig, Reset, Start, TransportConfig
+from rocketq.consuming.pull_consumer import PullConsumer
 from rocketq.errors import Closed
 from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
@@ -32,7 +32,7 @@ from rocketq.query import Query
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 
-Made = TypeVar("Made", Producer, Consumer)
+Made = TypeVar("Made", Producer, PullConsumer)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -63,7 +63,7 @@ class Client:
         self.query = Query(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
-        self._open: list[Producer | Consumer] = []
+        self._open: list[Producer | PullConsumer] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Client:
         made = Producer(self._transport, self._routes, config=chosen, clock=self._clock, fault=self._fault)
         return self._kept(made)
 
-    def consumer(
+    def pull_consumer(
         self,
         topics: str | Sequence[str],
         *,
@@ -85,21 +85,23 @@ class Client:
         start: Start = "group",
         start_fallback: Reset = "earliest",
         offset_reset: Reset = "earliest",
-        config: ConsumerConfig | None = None,
+        config: PullConsumerConfig | None = None,
         **settings: Any,
-    ) -> Consumer:
-        """Return a consumer of all queues of the topics; `settings` are further fields of ConsumerConfig.
+    ) -> PullConsumer:
+        """Return a consumer that reads all queues of the topics and shares them with nobody.
+
+        `settings` are further fields of PullConsumerConfig.
 
         Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker of it answers.
         """
-        chosen = config or ConsumerConfig(
+        chosen = config or PullConsumerConfig(
             start=start, start_fallback=start_fallback, offset_reset=offset_reset, **settings
         )
         self._check_open()
         transport = Transport(self._transport_config)
         routes = RouteCache(self.nameservers, transport, clock=self._clock)
         listed = (topics,) if isinstance(topics, str) else topics
-        made = Consumer(transport, routes, listed, group=group, config=chosen, clock=self._clock)
+        made = PullConsumer(transport, routes, listed, group=group, config=chosen, clock=self._clock)
         return self._kept(made)
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:

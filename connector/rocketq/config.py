@@ -104,8 +104,8 @@ class ProducerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig:
-    """How messages are read.
+class PullConsumerConfig:
+    """How a pull consumer reads messages.
 
     `start` says where a queue begins: at the group's committed offset (or
     `start_fallback` where it has none), at its first or next message, or at the

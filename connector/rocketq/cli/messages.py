@@ -161,7 +161,7 @@ def consume(
     with connect(nameservers) as client:
         ends = {} if follow else _ends(client, topic)
         edge = cast("Edge", start or "earliest")
-        begin = client.consumer(
+        begin = client.pull_consumer(
             topic, group=group, start="group" if group else edge, start_fallback=edge, tags=tags, sql=sql
         )
         with begin as consumer:

@@ -42,8 +42,8 @@ def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     """Return all messages as values."""
     found: list[StoredMessage] = []
     for queue, piece in fetched:
-        columns = [_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
-        born = _values(piece.batch.column("born_at").cast(pa.int64()))
+        columns = [column_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
+        born = column_values(piece.batch.column("born_at").cast(pa.int64()))
         found += [
             StoredMessage(
                 queue,
@@ -62,7 +62,7 @@ def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     return found
 
 
-def _values(column: pa.Array) -> list[Any]:
+def column_values(column: pa.Array) -> list[Any]:
     # Most columns of most batches are all null, and Arrow boxes each null on its own.
     rows = len(column)
     return [None] * rows if column.null_count == rows else column.to_pylist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rocketq.config import ConsumerConfig
+from rocketq.config import PullConsumerConfig, Reset
 from rocketq.errors import OffsetOutOfRange
 from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi
@@ -14,18 +14,19 @@ from rocketq.protocol.broker_documents import TopicOffsets
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to begin in a queue, how far it reaches, and which topic of that name it is."""
+    """Where to begin in a queue, how far it reaches, which topic it is, and the epoch of a claim."""
 
     offset: int
     max_offset: int
     incarnation: str
+    epoch: int | None = None
 
 
 def begin_offsets(
     broker: BrokerApi,
     topic: str,
     queues: Sequence[MessageQueue],
-    config: ConsumerConfig,
+    config: PullConsumerConfig,
     group: str | None,
     *,
     is_new: bool = False,
@@ -59,7 +60,7 @@ def _begin(
     offsets: TopicOffsets,
     committed: dict[int, int],
     by_time: tuple[int, ...],
-    config: ConsumerConfig,
+    config: PullConsumerConfig,
     is_new: bool,
 ) -> int:
     extent = offsets.queues[queue.queue]
@@ -75,13 +76,13 @@ def _begin(
     return extent.max if wanted == "latest" else extent.min
 
 
-def resume_offset(error: OffsetOutOfRange, config: ConsumerConfig) -> int | None:
+def resume_offset(error: OffsetOutOfRange, offset_reset: Reset) -> int | None:
     """Return where to go on after an offset that is not there, or None if that must be an error.
 
     Beyond the end there is nothing earlier to prefer: the queue was cut, so both go on at its end.
     """
-    if config.offset_reset == "error":
+    if offset_reset == "error":
         return None
-    if config.offset_reset == "latest":
+    if offset_reset == "latest":
         return error.max_offset
     return error.corrected
