@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketq.errors.base import RemoteError
@@ -62,7 +62,7 @@ class ClaimLost(RemoteError):
 
     lost: list[dict[str, Any]]
 
-    def __init__(self, group: str, client_id: str, broker: str, lost: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, group: str, client_id: str, broker: str, lost: Sequence[Mapping[str, Any]]) -> None:
         self.lost = [dict(each) for each in lost]
         shown = ", ".join(
             f"{each['topic']}/{broker}/{each['queue']} (now {each['owner'] or 'without owner'})"
@@ -82,7 +82,7 @@ class QueuesOwned(RemoteError):
     code = "QUEUES_OWNED"
     status = 409
 
-    def __init__(self, group: str, broker: str, owners: dict[str, str]) -> None:
+    def __init__(self, group: str, broker: str, owners: Mapping[str, str]) -> None:
         shown = ", ".join(f"{queue} by {client_id}" for queue, client_id in list(owners.items())[:10])
         super().__init__(
             f"Queues of group {group!r} on broker {broker} are owned by its members: {shown}.",
@@ -97,11 +97,11 @@ class MembersActive(RemoteError):
     code = "MEMBERS_ACTIVE"
     status = 409
 
-    def __init__(self, group: str, broker: str, action: str, client_ids: Sequence[str]) -> None:
+    def __init__(self, group: str, broker: str, action: str, client_ids: list[str]) -> None:
         shown = ", ".join(client_ids[:10]) + (", …" if len(client_ids) > 10 else "")
         super().__init__(
             f"Group {group!r} cannot be {action} on broker {broker}: {len(client_ids)} members are active: "
             f"{shown}.",
             hint="Stop them first, or pass --force.",
-            facts={"group": group, "broker": broker, "action": action, "client_ids": list(client_ids)},
+            facts={"group": group, "broker": broker, "action": action, "client_ids": client_ids},
         )

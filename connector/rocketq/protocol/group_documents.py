@@ -148,15 +148,13 @@ class HeartbeatAnswer:
 class Member:
     """One member as a broker knows it.
 
-    `heard` is False after a restart of the broker until the member's next call: the broker knows it by the
-    queues that it owns, keeps them for one session timeout, and knows no more of it. `last_heard_ms` is how
-    long ago its last call was.
+    `heard` is False after a restart of the broker until the member's next heartbeat: the broker knows it by
+    the queues that it owns, keeps them for one session timeout, and knows no more of it.
     """
 
     client_id: str
     started_at_us: Int64
     heard: bool
-    last_heard_ms: Int64
     session_timeout_ms: Int64
     model: MessageModel
     start: StartRule
@@ -182,8 +180,9 @@ class TopicMembers:
 class GroupMembers:
     """The members of a group on one broker.
 
-    `version` changes when a member comes, goes or says something else of itself. It is opaque: compare it for
-    equality, and only with versions of the same broker.
+    `version` changes when a member comes, goes or says something else of itself, when settings change, and
+    when a queue is released that another member had asked for. It is opaque: compare it for equality, and
+    only with versions of the same broker.
     """
 
     broker: str
@@ -317,6 +316,15 @@ class GroupQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """A member at this moment: how long ago its last call was, and how many queues it owns on this broker."""
+
+    member: Member
+    last_heard_ms: Int64
+    queues: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group as one broker has it: in every queue in which it has progress, or which a member owns."""
 
@@ -324,7 +332,7 @@ class GroupDescription:
     group: str
     kind: GroupKind
     settings: GroupSettings
-    members: tuple[Member, ...] = field(hash=False)
+    members: tuple[MemberStatus, ...] = field(hash=False)
     differences: tuple[Difference, ...] = field(hash=False)
     queues: tuple[GroupQueue, ...] = field(hash=False)
 
