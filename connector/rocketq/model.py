@@ -81,6 +81,30 @@ class TimeBoundary(StrEnum):
     UPPER = "upper"
 
 
+class MessageModel(StrEnum):
+    """RocketMQ's MessageModel: the members share the queues, or each member reads all of them."""
+
+    CLUSTERING = "clustering"
+    BROADCASTING = "broadcasting"
+
+
+class StartFrom(StrEnum):
+    """Where a group begins in a queue without a stored offset (RocketMQ: ConsumeFromWhere)."""
+
+    FIRST = "first"
+    LAST = "last"
+    TIME = "time"
+
+
+class GroupKind(StrEnum):
+    """Who keeps the progress of a group."""
+
+    #: Members that share its queues, or consumers that commit on their own.
+    CONSUMERS = "consumers"
+    #: A streaming query of Spark, which commits what it has processed so that its lag can be seen.
+    SPARK = "spark"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
     """One queue of one topic on one broker group: the unit of order and of parallelism."""

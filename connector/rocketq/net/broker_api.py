@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
-from rocketq.net.server_api import ServerApi
+from rocketq.net.group_api import GroupApi
 from rocketq.net.transport import (
     PULL_ANSWER_BYTES_MAX,
     Body,
@@ -31,9 +31,7 @@ from rocketq.protocol.broker_documents import (
     BrokerStatistics,
     BrokerVersion,
     ClockRequest,
-    CommitOffsetsRequest,
     CreateTopicRequest,
-    GroupOffsets,
     KeySearchAnswer,
     MessageDocument,
     SendAnswer,
@@ -98,7 +96,7 @@ class Pulled:
         return found, self.next_offset if stopped_at is None else stopped_at
 
 
-class BrokerApi(ServerApi):
+class BrokerApi(GroupApi):
     """One broker process. Cheap to make: the transport owns the connections."""
 
     def __init__(
@@ -254,16 +252,6 @@ class BrokerApi(ServerApi):
         """Return the offset that a time names in every queue."""
         query: Query = {"at": at_us, "boundary": boundary.value}
         return self._decoded(self._call("GET", path_of("topics", topic, "offsets"), query=query), TimeOffsets)
-
-    def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
-        """Return a group's progress on this broker; what it never committed is absent."""
-        path = path_of("groups", group, "offsets")
-        return self._decoded(self._call("GET", path, query={"topic": topic}), GroupOffsets)
-
-    def commit_offsets(self, group: str, request: CommitOffsetsRequest) -> GroupOffsets:
-        """Store a group's progress."""
-        path = path_of("groups", group, "offsets")
-        return self._decoded(self._call_json("PUT", path, request), GroupOffsets)
 
     # --- topics ------------------------------------------------------------------
 
