@@ -17,9 +17,15 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
-    from rocketq.config import ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
+    from rocketq.consuming.allocation.strategies import Configured
+    from rocketq.consuming.consumed_message import ConsumedMessage
+    from rocketq.consuming.group_consumer import Consumer
+    from rocketq.consuming.listener import Listener
     from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
+    from rocketq.consuming.subscriptions import Sql, Tag
     from rocketq.errors import (
         BrokerUnavailable,
         BrokerUnreachable,
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
         Closed,
         Conflict,
         CorruptFrame,
+        GroupDisabled,
+        GroupNotFound,
         InternalError,
         InvalidBatch,
         InvalidConfiguration,
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
         OffsetOutOfRange,
         QueueNotFound,
         RemoteError,
+        RetriesExhausted,
         RocketqError,
         RouteNotFound,
         SendFailed,
@@ -74,10 +83,16 @@ __all__ = [
     "Client",
     "ClientError",
     "Closed",
+    "Configured",
     "Conflict",
+    "ConsumedMessage",
+    "Consumer",
+    "ConsumerConfig",
     "CorruptFrame",
     "Explicit",
     "FoundByKey",
+    "GroupDisabled",
+    "GroupNotFound",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -85,7 +100,10 @@ __all__ = [
     "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
+    "Listener",
     "LocalCluster",
+    "MachineRoom",
+    "MachineRoomNearby",
     "Message",
     "MessageQueue",
     "MethodNotAllowed",
@@ -104,15 +122,18 @@ __all__ = [
     "Random",
     "RemoteError",
     "ReservedName",
+    "RetriesExhausted",
     "RocketqError",
     "RoundRobin",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Sql",
     "StoreFull",
     "StoredMessage",
     "SystemBusy",
+    "Tag",
     "TooLarge",
     "TooManyConnections",
     "TooSlow",
@@ -122,6 +143,15 @@ __all__ = [
 
 #: Where each public name lives; what is not listed is an error class.
 _HOMES: Final = {
+    "Configured": "rocketq.consuming.allocation.strategies",
+    "MachineRoom": "rocketq.consuming.allocation.machine_rooms",
+    "MachineRoomNearby": "rocketq.consuming.allocation.machine_rooms",
+    "ConsumerConfig": "rocketq.config",
+    "ConsumedMessage": "rocketq.consuming.consumed_message",
+    "Consumer": "rocketq.consuming.group_consumer",
+    "Listener": "rocketq.consuming.listener",
+    "Sql": "rocketq.consuming.subscriptions",
+    "Tag": "rocketq.consuming.subscriptions",
     "Client": "rocketq.client",
     "PullConsumerConfig": "rocketq.config",
     "ProducerConfig": "rocketq.config",

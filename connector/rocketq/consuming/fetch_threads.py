@@ -103,6 +103,10 @@ class Fetching:
         """Wait for a time, or until the consumer stops."""
         self._stopping.wait(ms / 1000)
 
+    def wait_for_stop(self) -> None:
+        """Wait until the consumer stops."""
+        self._stopping.wait()
+
     def stop(self) -> None:
         """End all threads; the caller closes the transport first, which cuts their calls."""
         self._stopping.set()

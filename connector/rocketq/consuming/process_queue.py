@@ -14,6 +14,7 @@ goes back in front of the buffer with everything behind it ("put back").
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -76,6 +77,8 @@ class ProcessQueue:
     #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
     probe: bool = False
     slices: deque[FrameSlice] = field(default_factory=deque)
+    #: Nothing is handed out from then on: the broker may have given the queue to another member.
+    owned_until_ms: float = math.inf
     #: Raised by poll once the slices before it are handed out; a seek clears it.
     error: RocketqError | None = None
     #: A commit may take the group back: there was a seek.
@@ -153,9 +156,15 @@ class ProcessQueue:
 
     # --- handing out -------------------------------------------------------------
 
+    def out(self) -> list[Delivery]:
+        """Return what was handed out and is not all acknowledged."""
+        self.settle()
+        return [*self.deliveries, *(r.delivery for r in self.retries if r.due_ms is None)]
+
     def may_hand_out(self, now_ms: int) -> bool:
         """Whether the queue takes part in handing out at all."""
-        return not (self.is_paused or self.is_leaving or now_ms < self.held_until_ms)
+        stopped = self.is_paused or self.is_leaving or (self.error is not None and not self.slices)
+        return not stopped and self.held_until_ms <= now_ms < self.owned_until_ms
 
     def take(self, rows: int) -> FrameSlice | None:
         """Take the next at most `rows` messages of one frame out of the buffer; None if it is empty."""
@@ -220,6 +229,8 @@ class ProcessQueue:
         """
         rest = delivery.piece.part(row, delivery.rows - row)
         delivery.acknowledge(row)
+        # Whoever has the delivery in hand must not go on with it.
+        delivery.is_recalled = True
         self.slices.appendleft(rest)
         self.position = rest.offset
         self.held_until_ms = until_ms

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
@@ -23,6 +25,8 @@ CONSUMED_SCHEMA: Final = pa.schema(
     ]
 )
 
+#: The columns that name a message's queue.
+_PLACE: Final = ("topic", "broker", "queue")
 _STORED_AT: Final = CONSUMED_SCHEMA.field("stored_at").type
 
 
@@ -59,6 +63,29 @@ def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
                 piece.offsets().tolist(), *columns, born, strict=True
             )
         ]
+    return found
+
+
+def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
+    """Return the last offset of each queue in a batch of CONSUMED_SCHEMA, or in a part of one in its order.
+
+    Raises InvalidConfiguration if the batch has not the columns that say where its messages lie.
+    """
+    missing = [name for name in _PLACE if name not in batch.schema.names]
+    if missing:
+        raise InvalidConfiguration(
+            "batch", ", ".join(missing), "columns are missing that say where the messages lie",
+            hint="Commit a batch as the consumer handed it out.",
+        )  # fmt: skip
+    if not batch.num_rows:
+        return {}
+    ends = {end - 1 for name in _PLACE for end in pc.run_end_encode(batch.column(name)).run_ends.to_pylist()}
+    last = batch.take(pa.array(sorted(ends), pa.int64())) if ends else batch
+    found: dict[MessageQueue, int] = {}
+    places = (last.column(name).to_pylist() for name in (*_PLACE, "offset"))
+    for topic, broker, queue, offset in zip(*places, strict=True):
+        place = MessageQueue(topic, broker, queue)
+        found[place] = max(offset, found.get(place, -1))
     return found
 
 

@@ -48,12 +48,18 @@ class MessageFilter:
 Topics: TypeAlias = str | Sequence[str] | Mapping[str, "Tag | Sql | None"]
 
 
-def filters_of(topics: Topics) -> dict[str, MessageFilter]:
-    """Return the filter of each topic; raise InvalidConfiguration or InvalidName."""
+def filters_of(topics: Topics, common: Tag | Sql | None = None) -> dict[str, MessageFilter]:
+    """Return the filter of each topic, `common` where topics come without filters.
+
+    Raises InvalidConfiguration or InvalidName.
+    """
+    if common is not None and isinstance(topics, Mapping):
+        why = "topics has a filter for each topic already"
+        raise InvalidConfiguration("filter", common, why, hint="Leave it out.")
     if isinstance(topics, str):
         topics = (topics,)
     given: Mapping[str, Tag | Sql | None] = (
-        topics if isinstance(topics, Mapping) else dict.fromkeys(topics, None)
+        topics if isinstance(topics, Mapping) else dict.fromkeys(topics, common)
     )
     if not given:
         raise InvalidConfiguration("topics", [], "it names no topic")

@@ -8,6 +8,7 @@
     │   ├── SendFailed                     SEND_FAILED
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
     │   ├── Closed                         CLOSED
+    │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
     │   ├── CoordinatorUnknown             COORDINATOR_UNKNOWN
     │   ├── CoordinatorConflict            COORDINATOR_CONFLICT
@@ -74,6 +75,7 @@ from rocketq.errors.client_errors import (
     RouteNotFound,
     SendFailed,
 )
+from rocketq.errors.consuming_errors import RetriesExhausted
 from rocketq.errors.group_errors import (
     ClaimLost,
     GroupDisabled,
@@ -170,6 +172,7 @@ __all__ = [
     "QueuesOwned",
     "RemoteError",
     "ReservedName",
+    "RetriesExhausted",
     "RocketqError",
     "RouteNotFound",
     "SendFailed",
