@@ -43,8 +43,14 @@ from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
+from rocketq_broker.control_plane.group_routes import (
+    install_groups,
+    install_members,
+    install_producers,
+    install_progress,
+)
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
-from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
+from rocketq_broker.control_plane.topic_routes import install_messages, install_topics
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
@@ -290,7 +296,11 @@ def _control_plane(
         admission,
     )
     install_topics(app, broker, send.forget_topic)
-    install_groups(app, broker, pull.message)
+    install_messages(app, pull.message)
+    install_members(app, broker)
+    install_progress(app, broker)
+    install_groups(app, broker)
+    install_producers(app, broker)
     install_sinks(app, broker)
     install_batches(app, broker)
     install_administration(app, broker)

@@ -37,7 +37,7 @@ class GroupDisabled(RemoteError):
 
 
 class MemberUnknown(RemoteError):
-    """The broker does not know the member: it never sent a heartbeat, or its session has ended."""
+    """The broker has no heartbeat of the member: it sent none, its session ended, or the broker restarted."""
 
     code = "MEMBER_UNKNOWN"
     status = 404
@@ -45,7 +45,7 @@ class MemberUnknown(RemoteError):
     def __init__(self, group: str, client_id: str, broker: str) -> None:
         super().__init__(
             f"Broker {broker} knows no member {client_id!r} of group {group!r}.",
-            hint="The member owns no queue there any more: send a heartbeat, then claim the queues again.",
+            hint="Send a heartbeat: its answer lists the queues that the member still owns.",
             facts={"group": group, "client_id": client_id, "broker": broker},
         )
 

@@ -156,6 +156,8 @@ class BrokerApi(GroupApi):
         sql: str | None = None,
         wait_ms: int = 0,
         group: str | None = None,
+        client_id: str | None = None,
+        epoch: int | None = None,
         timeout_ms: int | None = None,
     ) -> Pulled:
         """Pull frames from `offset` on; held at most `wait_ms` while there are none.
@@ -163,7 +165,11 @@ class BrokerApi(GroupApi):
         Through a filter, `tag` or `sql` (docs/filters.md), the frames are filtered, and an answer without
         any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
 
-        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
+        `group` is who asks; `client_id` and `epoch` belong to a member, which is refused a queue that it does
+        not own.
+
+        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, GroupDisabled,
+        ClaimLost, BrokerUnreachable.
         """
         answer = self._call(
             "GET",
@@ -177,6 +183,8 @@ class BrokerApi(GroupApi):
                 "sql": sql,
                 "wait_ms": wait_ms or None,
                 "group": group,
+                "client_id": client_id,
+                "epoch": epoch,
             },
             headers=_ACCEPT_FRAMES,
             timeout_ms=timeout_ms,

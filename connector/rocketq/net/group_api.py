@@ -134,10 +134,9 @@ class GroupApi(ServerApi):
 
     # --- producers ---------------------------------------------------------------
 
-    def producer_heartbeat(self, group: str, client_id: str, beat: ProducerHeartbeat) -> ProducerMembers:
-        """Join a producer group, or stay in it; the answer has its members."""
-        path = path_of("producers", group, "members", client_id)
-        return self._decoded(self._call_json("PUT", path, beat), ProducerMembers)
+    def producer_heartbeat(self, group: str, client_id: str, beat: ProducerHeartbeat) -> None:
+        """Join a producer group, or stay in it."""
+        self._call_json("PUT", path_of("producers", group, "members", client_id), beat)
 
     def producer_leaves(self, group: str, client_id: str) -> None:
         """Leave a producer group at once."""

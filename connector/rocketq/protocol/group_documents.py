@@ -24,7 +24,6 @@ HEARTBEAT_MS: Final = 30_000
 #: Bounds of one heartbeat and one claim.
 SUBSCRIPTIONS_MAX: Final = 1_000
 CLAIMED_QUEUES_MAX: Final = 10_000
-CLIENT_ID_CHARACTERS_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,9 @@ class QueueClaim:
 class HeartbeatAnswer:
     """How the group stands, for the member that sent a heartbeat.
 
-    `is_new`: the broker did not know the member (it is new, or its session had ended): it owns no queue here
-    but those in `claims`. `model`, `start`, `ordered` and `retries_max` are what counts in the group.
-    `differences` are all of the group, the member's own among them.
+    `is_new`: the broker had no heartbeat of the member (it is new, its session had ended, or the broker was
+    restarted). In any case `claims` are all queues that it owns here. `model`, `start`, `ordered` and
+    `retries_max` are what counts in the group. `differences` are those of all members.
     """
 
     broker: str
