@@ -120,7 +120,7 @@ class Prefetch:
 
     def store(self, fetch: Fetch, slices: Sequence[FrameSlice], next_offset: int, known_max: int) -> bool:
         """Take in what a pull gave; return False if a seek has made it stale."""
-        state = self._current(fetch)
+        state = self.current(fetch)
         if state is None:
             return False
         state.slices.extend(slices)
@@ -145,7 +145,7 @@ class Prefetch:
 
     def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
         """Go on elsewhere after an offset turned out to be gone; return False if a seek came first."""
-        state = self._current(fetch)
+        state = self.current(fetch)
         if state is None:
             return False
         state.fetch, state.known_max, state.incarnation = offset, known_max, incarnation
@@ -156,7 +156,7 @@ class Prefetch:
 
     def fail(self, fetch: Fetch, error: RocketqError) -> None:
         """Stop fetching a queue; poll will raise the error."""
-        state = self._current(fetch)
+        state = self.current(fetch)
         if state is not None:
             state.error = error
 
@@ -242,7 +242,7 @@ class Prefetch:
             count += piece.rows
         return count
 
-    def _current(self, fetch: Fetch) -> ProcessQueue | None:
+    def current(self, fetch: Fetch) -> ProcessQueue | None:
         """Return the queue of a pull, None if it is another generation's or gone."""
         state = self._states.get(fetch.queue)
         return state if state is not None and state.generation == fetch.generation else None

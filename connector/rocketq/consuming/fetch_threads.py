@@ -207,7 +207,10 @@ class Fetching:
             self._store_pulled(fetch, pulled)
 
     def _store_pulled(self, fetch: Fetch, pulled: Pulled) -> None:
-        if pulled.incarnation != self._incarnation(fetch.queue):
+        incarnation = self._incarnation(fetch)
+        if incarnation is None:
+            return
+        if pulled.incarnation != incarnation:
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
         slices, next_offset = pulled.bounded_slices()
@@ -219,7 +222,9 @@ class Fetching:
             self.prefetch.store(fetch, slices, next_offset, pulled.max_offset)
 
     def _resume(self, api: BrokerApi, fetch: Fetch, error: OffsetOutOfRange) -> None:
-        incarnation = self._incarnation(fetch.queue)
+        incarnation = self._incarnation(fetch)
+        if incarnation is None:
+            return
         if fetch.offset > error.max_offset:
             # A queue cut short, or the queue of a new topic of the same name?
             now = api.offsets(fetch.queue.topic)
@@ -245,10 +250,11 @@ class Fetching:
                 fetch.queue, error.max_offset, fetch.offset, offset,
             )  # fmt: skip
 
-    def _incarnation(self, queue: MessageQueue) -> str:
+    def _incarnation(self, fetch: Fetch) -> str | None:
+        """Return which topic of its name a pull is of; None if a seek or the queue's loss made it stale."""
         with self.changed:
-            state = self.prefetch.state(queue)
-            return state.incarnation if state is not None else ""
+            state = self.prefetch.current(fetch)
+            return None if state is None else state.incarnation
 
     def _recreated(self, fetch: Fetch, incarnation: str, min_offset: int, max_offset: int) -> None:
         """The topic was deleted and created anew: its offsets mean other messages now."""
@@ -269,8 +275,8 @@ class Fetching:
     def _fail_if_corrupt_again(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
         """A corrupt frame may be the wire's fault: it counts when it comes again."""
         with self.changed:
-            state = self.prefetch.state(fetch.queue)
-            if state is None or state.generation != fetch.generation:
+            state = self.prefetch.current(fetch)
+            if state is None:
                 return
             state.corrupt_seen += 1
             if state.corrupt_seen == 1:

@@ -82,7 +82,6 @@ class Sessions:
         for broker, topic in topic_of.items():
             if broker not in self._sessions:
                 self._sessions[broker] = Session(broker, topic)
-                self._fetching.start_thread(("watch", broker), partial(self._watch, broker))
 
     def known(self) -> dict[str, GroupMembers]:
         """Return the members as each broker that the member has joined names them."""
@@ -137,6 +136,7 @@ class Sessions:
         interval = min(self._config.heartbeat_ms, session.timeout_ms // CALLS_IN_A_SESSION)
         session.beat_due_ms = now_ms + interval
         self._fetching.is_well(("heartbeat", session.broker))
+        self._fetching.start_thread(("watch", session.broker), partial(self._watch, session.broker))
         return answer
 
     def _note_failure(self, session: Session, error: RocketqError) -> None:
