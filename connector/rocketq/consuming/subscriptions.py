@@ -68,6 +68,19 @@ def filters_of(topics: Topics, common: Tag | Sql | None = None) -> dict[str, Mes
     return {topic: filter_of(wanted) for topic, wanted in given.items()}
 
 
+def filters_from(topics: Sequence[str], tags: str | None, sql: str | None) -> dict[str, Tag | Sql | None]:
+    """Return every topic with the same filter: of tags, of SQL, or none.
+
+    Raises InvalidConfiguration for both, and InvalidFilter.
+    """
+    if tags is not None and sql is not None:
+        raise InvalidConfiguration(
+            "tags", tags, "given together with sql", hint="Write TAGS IN ('a', 'b') AND … in sql."
+        )
+    common = Tag(tags) if tags is not None else Sql(sql) if sql is not None else None
+    return dict.fromkeys(topics, common)
+
+
 def filter_of(wanted: Tag | Sql | None) -> MessageFilter:
     """Return a filter as a pull names it; raise InvalidConfiguration for a value of another type."""
     if wanted is None:
