@@ -167,7 +167,7 @@ class ConsumerConfig:
     ordered: bool = False
     #: Each member reads all queues, and keeps its offsets in `offsets_file`.
     broadcasting: bool = False
-    offsets_file: Path | None = None
+    offsets_file: str | Path | None = None
     #: How often a message is handed out at most; None: without limit.
     max_attempts: int | None = None
     #: The wait before the next attempt where order counts (RocketMQ: suspendCurrentQueueTimeMillis).
@@ -181,12 +181,13 @@ class ConsumerConfig:
     heartbeat_ms: int = HEARTBEAT_MS
     #: After this time without a call the broker takes the member for gone; None: the broker's own.
     session_timeout_ms: int | None = None
-    #: Limits of a queue, and of all queues: beyond them nothing is fetched (RocketMQ: 1,000 messages,
-    #: 100 MiB and a span of 2,000; 10,000 messages for all). One pull may overshoot each.
-    queue_messages: int = 1_000
+    #: Limits of a queue, and of all queues: beyond them nothing is fetched. One pull may overshoot each.
+    #: RocketMQ has 1,000 messages, 100 MiB and a span of 2,000, and 10,000 messages for all queues. It pulls
+    #: 32 messages at a time; here one frame can have thousands, so the counts are a hundred times as high.
+    queue_messages: int = 100_000
     queue_bytes: int = 100 * 1024 * 1024
-    queue_span: int = 2_000
-    buffer_messages: int = 10_000
+    queue_span: int = 200_000
+    buffer_messages: int = 1_000_000
     buffer_bytes: int = 64 * 1024 * 1024
     pull_bytes: int = 4 * 1024 * 1024
     #: How long a broker or NameServer holds a call while there is nothing new.

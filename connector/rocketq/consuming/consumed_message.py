@@ -36,17 +36,18 @@ class Delivery:
 
     __slots__ = (
         "_bodies", "_keys", "_offsets", "_tags", "attempt", "fail_handler", "handled", "is_recalled",
-        "piece", "queue",
+        "piece", "queue", "size",
     )  # fmt: skip
 
     def __init__(
         self,
         queue: MessageQueue,
         piece: FrameSlice,
+        size: int,
         attempt: int,
         fail_handler: FailHandler,
     ) -> None:
-        self.queue, self.piece, self.attempt = queue, piece, attempt
+        self.queue, self.piece, self.size, self.attempt = queue, piece, size, attempt
         self.fail_handler = fail_handler
         self.handled = bytearray(piece.rows)
         #: The queue is lost or to be given back: what nobody has begun to work on is not to be handed out.

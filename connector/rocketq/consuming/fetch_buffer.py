@@ -235,9 +235,10 @@ class Prefetch:
     def _take_from(self, state: ProcessQueue, rows: int, taken: list[Fetched]) -> int:
         count = 0
         while count < rows:
-            piece = state.take(rows - count)
-            if piece is None:
+            part = state.take(rows - count)
+            if part is None:
                 break
+            piece = part[0]
             taken.append((state.queue, piece))
             count += piece.rows
         return count

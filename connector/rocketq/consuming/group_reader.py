@@ -167,7 +167,7 @@ class GroupReader:
     def ready_messages(self) -> int:
         """Return how many messages are fetched and not handed out."""
         with self._fetching.changed:
-            return sum(piece.rows for s in self._fetching.prefetch.states() for piece in s.slices)
+            return sum(state.slices.rows for state in self._fetching.prefetch.states())
 
     def acknowledge_up_to(self, queue: MessageQueue, offset: int) -> None:
         """Acknowledge everything of a queue that was handed out up to and including an offset."""

@@ -41,14 +41,14 @@ class LocalOffsets:
 class OffsetsFile:
     """An open offsets file; `close` gives it free."""
 
-    def __init__(self, path: Path, group: str) -> None:
+    def __init__(self, path: str | Path, group: str) -> None:
         """Open and read the file; one that does not exist has no offsets.
 
         Raises InvalidConfiguration if it cannot be used, is damaged, in use, or another group's.
         """
-        self._path, self._group = path, group
+        self._path, self._group = Path(path), group
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise self._refused(str(error), "Name a file in a folder that can be written.") from error

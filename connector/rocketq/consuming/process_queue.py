@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
+from rocketq.consuming.slice_buffer import SliceBuffer
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice
@@ -76,7 +77,7 @@ class ProcessQueue:
     epoch: int | None = None
     #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
     probe: bool = False
-    slices: deque[FrameSlice] = field(default_factory=deque)
+    slices: SliceBuffer = field(default_factory=SliceBuffer)
     #: Nothing is handed out from then on: the broker may have given the queue to another member.
     owned_until_ms: float = math.inf
     #: Raised by poll once the slices before it are handed out; a seek clears it.
@@ -104,22 +105,21 @@ class ProcessQueue:
     @property
     def buffered_bytes(self) -> int:
         """The bytes of the messages that are fetched and not handed out."""
-        return int(sum(piece.batch.nbytes for piece in self.slices))
+        return self.slices.nbytes
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all messages that are fetched and not acknowledged, or lie beside such."""
+        """The bytes of all messages that are fetched and not acknowledged, or were handed out with such."""
         self.settle()
-        again = int(sum(retry.delivery.piece.batch.nbytes for retry in self.retries))
-        handed_out = sum(delivery.piece.batch.nbytes for delivery in self.deliveries)
-        return int(self.buffered_bytes + again + handed_out)
+        again = sum(retry.delivery.size for retry in self.retries)
+        return self.slices.nbytes + again + sum(delivery.size for delivery in self.deliveries)
 
     @property
     def held_messages(self) -> int:
         """The number of messages that are fetched and not acknowledged."""
         self.settle()
         handed_out = sum(delivery.unhandled for delivery in self.deliveries)
-        return sum(piece.rows for piece in self.slices) + handed_out + len(self.retries)
+        return self.slices.rows + handed_out + len(self.retries)
 
     @property
     def is_idle(self) -> bool:
@@ -166,17 +166,13 @@ class ProcessQueue:
         stopped = self.is_paused or self.is_leaving or (self.error is not None and not self.slices)
         return not stopped and self.held_until_ms <= now_ms < self.owned_until_ms
 
-    def take(self, rows: int) -> FrameSlice | None:
-        """Take the next at most `rows` messages of one frame out of the buffer; None if it is empty."""
-        if not self.slices:
-            return None
-        piece = self.slices.popleft()
-        if piece.rows > rows:
-            self.slices.appendleft(piece.part(rows, piece.rows - rows))
-            piece = piece.part(0, rows)
-        # A reset may have moved the fetch; the position follows once all before it is out.
-        self.position = piece.next_offset if self.slices else self.fetch
-        return piece
+    def take(self, rows: int) -> tuple[FrameSlice, int] | None:
+        """Take the next at most `rows` messages of one frame out of the buffer, and their size in bytes."""
+        taken = self.slices.take(rows)
+        if taken is not None:
+            # A reset may have moved the fetch; the position follows once all before it is out.
+            self.position = taken[0].next_offset if self.slices else self.fetch
+        return taken
 
     def hand_out(self, rows: int, fail: FailHandler) -> Delivery | None:
         """Hand out the next at most `rows` messages of one frame, to be acknowledged; None if there are none.
@@ -184,11 +180,11 @@ class ProcessQueue:
         A message that was put back after it failed comes alone.
         """
         attempt, self.next_attempt = self.next_attempt, 1
-        piece = self.take(rows if attempt == 1 else 1)
-        if piece is None:
+        taken = self.take(rows if attempt == 1 else 1)
+        if taken is None:
             self.next_attempt = attempt
             return None
-        delivery = Delivery(self.queue, piece, attempt, fail)
+        delivery = Delivery(self.queue, *taken, attempt, fail)
         self.deliveries.append(delivery)
         return delivery
 
@@ -219,7 +215,10 @@ class ProcessQueue:
         alone = pa.record_batch(
             [column.take(pa.array([0])) for column in piece.batch.columns], schema=piece.batch.schema
         )
-        again = Delivery(self.queue, replace(piece, batch=alone), delivery.attempt + 1, delivery.fail_handler)
+        again = Delivery(
+            self.queue, replace(piece, batch=alone), int(alone.nbytes), delivery.attempt + 1,
+            delivery.fail_handler,
+        )  # fmt: skip
         self.retries.append(Retry(again, due_ms))
 
     def put_back(self, delivery: Delivery, row: int, until_ms: int) -> None:
@@ -231,7 +230,7 @@ class ProcessQueue:
         delivery.acknowledge(row)
         # Whoever has the delivery in hand must not go on with it.
         delivery.is_recalled = True
-        self.slices.appendleft(rest)
+        self.slices.put_back(rest, delivery.size * rest.rows // delivery.rows)
         self.position = rest.offset
         self.held_until_ms = until_ms
         self.next_attempt = delivery.attempt + 1

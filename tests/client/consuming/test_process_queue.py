@@ -28,7 +28,7 @@ def nothing_fails(delivery: Delivery, row: int, delay_ms: int | None) -> None:
 
 def filled(rows: int) -> ProcessQueue:
     held = ProcessQueue(QUEUE, 0, rows, rows, "i")
-    held.slices.append(part(0, rows))
+    held.slices.extend([part(0, rows)])
     return held
 
 
@@ -146,7 +146,7 @@ class OneQueue(RuleBasedStateMachine):
 
     @rule(rows=st.integers(1, 6))
     def fetch(self, rows: int) -> None:
-        self.held.slices.append(part(self.held.fetch, rows))
+        self.held.slices.extend([part(self.held.fetch, rows)])
         self.held.fetch += rows
 
     @rule(rows=st.integers(1, 8))
