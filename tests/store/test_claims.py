@@ -279,8 +279,8 @@ def test_a_forced_move_takes_the_queue_also_where_the_offset_stays(driver: Drive
     to = (GroupOffset("orders", 0, 4),)
     reset = driver.store.consumer_groups.reset
     with pytest.raises(MembersActive):
-        answer(partial(reset, Move("billing", to, (), dry_run=False, force=False)))
-    moved = answer(partial(reset, Move("billing", to, (), dry_run=False, force=True)))
+        answer(partial(reset, Move("billing", to, (), dry_run=False, force=False), False))
+    moved = answer(partial(reset, Move("billing", to, (), dry_run=False, force=True), False))
     assert [(each.before, each.after) for each in moved.moves] == [(4, 4)]
     with pytest.raises(ClaimLost):
         commit(driver, "billing", "a", ("orders", 0, mine.epoch, 5))
@@ -290,7 +290,7 @@ def test_a_dry_run_moves_nothing_and_says_what_would_move(driver: Driver) -> Non
     driver.commit("billing", "orders", 0, 4)
     to = (GroupOffset("orders", 0, 9), GroupOffset("orders", 1, 0))
     move = Move("billing", to, ("a member",), dry_run=True, force=False)
-    told = answer(partial(driver.store.consumer_groups.reset, move))
+    told = answer(partial(driver.store.consumer_groups.reset, move, False))
     assert [(each.queue, each.before, each.after) for each in told.moves] == [(0, 4, 9), (1, None, 0)]
     assert driver.progress("billing") == {("orders", 0): 4}
 

@@ -243,11 +243,13 @@ def test_a_reset_that_cannot_be_moves_nothing(filled: Http, request_: dict[str, 
     assert filled.get("/v1/groups/billing/offsets").json["offsets"] == []
 
 
-def test_a_reset_of_an_unknown_group_creates_none(filled: Http, new_member: NewMember) -> None:
+def test_a_reset_of_an_unknown_group_creates_none_unless_asked(filled: Http, new_member: NewMember) -> None:
     api = new_member(1).api
     with pytest.raises(GroupNotFound):
         api.reset_group("typo", reset())
     assert api.groups().groups == ()
+    api.reset_group("meant", reset(to=ResetTarget.LATEST, create=True))
+    assert {each.offset for each in api.group_offsets("meant").offsets} == {9}
 
 
 def test_a_clone_takes_one_topic_or_all(filled: Http, new_member: NewMember) -> None:
@@ -294,8 +296,8 @@ def test_groups_are_listed_and_a_query_of_spark_is_marked(filled: Http, new_memb
     member.api.commit_offsets("query", CommitOffsetsRequest((GroupOffset("orders", 0, 6),)))
     found = member.api.groups().groups
     assert [(each.group, each.kind, each.members, each.topics) for each in found] == [
-        ("billing", GroupKind.CONSUMERS, 1, ()),
-        ("query", GroupKind.SPARK, 0, ("orders",)),
+        ("billing", GroupKind.CONSUMERS, (member.client_id,), ()),
+        ("query", GroupKind.SPARK, (), ("orders",)),
     ]
 
 
