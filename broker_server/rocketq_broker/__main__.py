@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--segment-bytes", type=int, default=1 << 30, help="size of a log file")
     made.add_argument("--auto-create-topics", action=argparse.BooleanOptionalAction, default=True)
+    made.add_argument("--auto-create-groups", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("--default-queues", type=int, default=DEFAULT_QUEUES)
     _add_store_arguments(made)
     made.add_argument("--heartbeat-ms", type=int, default=3_000)
@@ -85,6 +86,7 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
         ("queue_wait_ms_max", "how long a send may wait for the log"),
         ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
+        ("session_timeout_ms", "a member of a group that was silent for so long is gone"),
         ("sink_check_ms", "staged messages that were quiet this long are asked about"),
         ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
     ):
@@ -124,6 +126,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         flush=FlushMode(arguments.flush),
         segment_bytes=arguments.segment_bytes,
         auto_create_topics=arguments.auto_create_topics,
+        auto_create_groups=arguments.auto_create_groups,
         default_queues=arguments.default_queues,
         retention=_retention_of(arguments),
         topics_max=arguments.topics_max,
@@ -134,6 +137,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         queued_bytes_max=arguments.queued_bytes_max,
         queue_wait_ms_max=arguments.queue_wait_ms_max,
         flush_timeout_ms=arguments.flush_timeout_ms,
+        session_timeout_ms=arguments.session_timeout_ms,
         sink_check_ms=arguments.sink_check_ms,
         stage_ttl_ms=arguments.stage_ttl_ms,
         heartbeat_ms=arguments.heartbeat_ms,

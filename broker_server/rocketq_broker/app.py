@@ -58,7 +58,9 @@ from rocketq_broker.data_plane.pull import PullProcessor
 from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
+from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
+from rocketq_broker.metrics.group_metrics import GroupCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 
@@ -306,6 +308,13 @@ def _control_plane(
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
+    ages = LagAges(broker.store, broker.clock, broker.readers)
+    registry.register(
+        GroupCollector(
+            broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
+            ages.latest,
+        )
+    )  # fmt: skip
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
     )

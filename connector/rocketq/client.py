@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
+from rocketq.admin.groups import GroupAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, Reset, Start, TransportConfig
@@ -64,6 +66,8 @@ class Client:
         self._transport = Transport(self._transport_config)
         self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
         self._topics = TopicAdmin(self._transport, self._routes)
+        #: Lists, describes, sets, resets, clones and deletes consumer groups.
+        self.groups = GroupAdmin(LiveMasters(self._transport, self._routes))
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
         self._fault = FaultTolerance()

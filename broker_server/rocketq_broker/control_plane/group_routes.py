@@ -138,7 +138,7 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         check_user_group(group)
         offsets = await _on_thread(broker, partial(reset_offsets, broker.store, wanted))
         move = Move(group, offsets, broker.members.client_ids(group), wanted.dry_run, wanted.force)
-        answer = await broker.completions.outcome(partial(groups.reset, move))
+        answer = await broker.completions.outcome(partial(groups.reset, move, wanted.create))
         broker.members.look_again(group)
         return json_response(answer)
 
@@ -230,12 +230,13 @@ def _address_of(request: Request) -> str:
 
 
 def _summaries(broker: Broker) -> list[GroupSummary]:
-    counts = broker.members.counts()
     found = []
     for group in broker.store.groups():
         entry = broker.store.consumer_groups.entry(group)
         topics = sorted({each.topic for each in broker.store.group_offsets(group).offsets})
-        found.append(GroupSummary(group, entry.kind, entry.settings, counts.get(group, 0), tuple(topics)))
+        found.append(
+            GroupSummary(group, entry.kind, entry.settings, broker.members.client_ids(group), tuple(topics))
+        )
     return found
 
 

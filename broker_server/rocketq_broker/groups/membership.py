@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.groups.agreement import Agreement, agree, check_subscriptions
 from rocketq_broker.groups.sessions import EXPIRY_CHECK_MS, Session, Sessions, session_timeout_ms
+from rocketq_broker.metrics.group_metrics import Connected
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.group_operations import GroupOperations
 from rocketq_broker.store.machines.claim_table import Place
@@ -188,9 +190,13 @@ class Membership:
     def client_ids(self, group: str) -> tuple[str, ...]:
         return tuple(each.client_id for each in self._sessions.of(group))
 
-    def counts(self) -> dict[str, int]:
-        """Return how many members each group has; groups without one are absent."""
-        return {group: self._sessions.count(group) for group in self._sessions}
+    def connected(self) -> Mapping[Connected, int]:
+        """Return how many members there are of each group, language and version."""
+        return Counter(
+            Connected(group, each.beat.language, each.beat.version) if each.beat else Connected(group, "", "")
+            for group in self._sessions
+            for each in self._sessions.of(group)
+        )
 
     def look_again(self, group: str) -> None:
         """Let the members look again at what counts and at what they own: an operator has changed it."""

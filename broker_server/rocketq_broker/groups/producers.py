@@ -6,6 +6,9 @@ timeout. Sessions whose time is over are dropped when somebody looks, and at hea
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName
 from rocketq.model import is_legal_client_id
@@ -18,6 +21,7 @@ from rocketq.protocol.group_documents import (
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.groups.sessions import EXPIRY_CHECK_MS, Sessions, session_timeout_ms
+from rocketq_broker.metrics.group_metrics import Connected
 
 
 class Producers:
@@ -62,10 +66,15 @@ class Producers:
         )  # fmt: skip
         return ProducerMembers(self._config.name, group, self._config.session_timeout_ms, tuple(found))
 
-    def counts(self) -> dict[str, int]:
-        """Return how many producers each group has; groups without one are absent."""
+    def connected(self) -> Mapping[Connected, int]:
+        """Return how many producers there are of each group, language and version."""
         self._end_due(self._clock.monotonic_ms())
-        return {group: self._sessions.count(group) for group in self._sessions}
+        return Counter(
+            Connected(group, each.beat.language, each.beat.version)
+            for group in self._sessions
+            for each in self._sessions.of(group)
+            if each.beat is not None
+        )
 
     def _end_due(self, now_ms: int) -> None:
         self._look_at_ms = now_ms + EXPIRY_CHECK_MS

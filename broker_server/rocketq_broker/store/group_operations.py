@@ -172,11 +172,11 @@ class GroupOperations:
             done,
         )
 
-    def reset(self, move: Move, done: Done) -> None:
+    def reset(self, move: Move, create: bool, done: Done) -> None:
         """Put a group's progress elsewhere; `done` has OffsetMoves or the error."""
 
         def offsets(state: State) -> tuple[GroupOffset, ...]:
-            if move.group not in state.groups:
+            if move.group not in state.groups and not create:
                 raise GroupNotFound(move.group, self._broker)
             return move.offsets
 

@@ -277,12 +277,12 @@ class MemberCommit:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group in a listing: `topics` are those that it has progress in."""
+    """A group in a listing: the client ids of its members, and the topics that it has progress in."""
 
     group: str
     kind: GroupKind
     settings: GroupSettings
-    members: Int64
+    members: tuple[str, ...] = field(hash=False)
     topics: tuple[str, ...] = field(hash=False)
 
 
@@ -366,7 +366,8 @@ class ResetRequest:
 
     `offset` belongs to OFFSET and `at_us` to TIME (the first message stored at or after it, max if there is
     none), and to them alone. With `dry_run` nothing is stored. While members are active it is refused unless
-    `force`: then the owners lose the queues, so that they begin again at the new offsets.
+    `force`: then the owners lose the queues, so that they begin again at the new offsets. A group that does
+    not exist is refused unless `create`.
     """
 
     topic: str
@@ -376,6 +377,7 @@ class ResetRequest:
     queues: tuple[Int64, ...] | None = None
     dry_run: bool = False
     force: bool = False
+    create: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
@@ -22,6 +22,7 @@ from rocketq.protocol.group_documents import (
 WAIT_MS = 20_000
 
 Place = tuple[str, int]
+T = TypeVar("T")
 
 
 def orders(*queues: int) -> list[QueueOfTopic]:
@@ -52,7 +53,11 @@ class GroupMember:
 
     def watch(self, known: str | None) -> Future[GroupMembers]:
         """Hold a watch on a thread of its own."""
-        return self._threads.submit(self.watch_now, known, WAIT_MS)
+        return self.run(lambda: self.watch_now(known, WAIT_MS))
+
+    def run(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call on a thread of its own."""
+        return self._threads.submit(call)
 
     def watch_now(self, known: str | None = None, wait_ms: int = 0) -> GroupMembers:
         return self.api.members(self.group, client_id=self.client_id, known=known, wait_ms=wait_ms)
