@@ -39,13 +39,14 @@ _STORE_SETTINGS: Final = (
     ("queued_bytes_max", "what may wait for the log before senders are told SYSTEM_BUSY"),
     ("queue_wait_ms_max", "how long a send may wait for the log"),
     ("flush_timeout_ms", "a slower sync is answered FLUSH_DISK_TIMEOUT"),
+    ("session_timeout_ms", "a member of a group that was silent for so long is gone"),
     ("sink_check_ms", "staged messages that were quiet this long are asked about"),
     ("stage_ttl_ms", "staged messages that stay undecided this long are given up"),
 )
 #: Further settings that are options of the same name.
 _SAME_NAME: Final = (
     "name", "data_dir", "cluster", "broker_id", "host", "port", "advertise", "segment_bytes",
-    "auto_create_topics", "default_queues", "heartbeat_ms", "lease_ms", "wait_for_name",
+    "auto_create_topics", "auto_create_groups", "default_queues", "heartbeat_ms", "lease_ms", "wait_for_name",
 )  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--segment-bytes", type=int, default=1 << 30, help="size of a log file")
     made.add_argument("--auto-create-topics", action=argparse.BooleanOptionalAction, default=True)
+    made.add_argument("--auto-create-groups", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("--default-queues", type=int, default=DEFAULT_QUEUES)
     _add_store_arguments(made)
     made.add_argument("--heartbeat-ms", type=int, default=3_000)

@@ -43,8 +43,14 @@ from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
+from rocketq_broker.control_plane.group_routes import (
+    install_groups,
+    install_members,
+    install_producers,
+    install_progress,
+)
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
-from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
+from rocketq_broker.control_plane.topic_routes import install_messages, install_topics
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
@@ -52,7 +58,9 @@ from rocketq_broker.data_plane.pull import PullProcessor
 from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
+from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
+from rocketq_broker.metrics.group_metrics import GroupCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 
 
@@ -290,12 +298,23 @@ def _control_plane(
         admission,
     )
     install_topics(app, broker, send.forget_topic)
-    install_groups(app, broker, pull.message)
+    install_messages(app, pull.message)
+    install_members(app, broker)
+    install_progress(app, broker)
+    install_groups(app, broker)
+    install_producers(app, broker)
     install_sinks(app, broker)
     install_batches(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
+    ages = LagAges(broker.store, broker.clock, broker.readers)
+    registry.register(
+        GroupCollector(
+            broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
+            ages.latest,
+        )
+    )  # fmt: skip
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )

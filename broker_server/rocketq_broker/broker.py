@@ -39,6 +39,8 @@ from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.groups.membership import Membership
+from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import arrival_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
@@ -154,6 +156,10 @@ class Broker:
         self._waiting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._waits_because = ""
+        self.clock = clock
+        #: The members of consumer groups.
+        self.members = Membership(config, clock, store.consumer_groups, completions)
+        self.producers = Producers(config, clock)
         self.publisher = SinkPublisher(config, store, clock, self._batch_published)
         self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
         self._registrar = Registrar(
@@ -187,6 +193,7 @@ class Broker:
         if self.failure is not None:
             return
         self.phase = Phase.RUNNING
+        self.members.recover()
         self._registrar.start()
         self.publisher.start()
 
@@ -238,6 +245,7 @@ class Broker:
             self.phase = Phase.DRAINING
             self.held.release_all()
             self._commit_waits.release_all()
+        self.members.stop()
         self._registrar.begin_stop()
 
     async def stop(self) -> None:
@@ -310,4 +318,5 @@ class Broker:
         self.phase, self.failure = phase, error
         self.held.release_all()
         self._commit_waits.release_all()
+        self.members.stop()
         self._on_failure()

@@ -18,6 +18,7 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
 from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
+from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
 from rocketq.protocol.nameserver_documents import MASTER_ID
 from rocketq_broker.store.config import RetentionPolicy, StoreConfig
 
@@ -46,6 +47,10 @@ class BrokerConfig:
     flush: FlushMode = FlushMode.ASYNC
     segment_bytes: int = 1 << 30
     auto_create_topics: bool = True
+    #: A group is created by its first heartbeat or commit (RocketMQ: autoCreateSubscriptionGroup).
+    auto_create_groups: bool = True
+    #: The longest session of a group's member, and that of a member that asks for none.
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     #: Queues of a topic that a send creates (RocketMQ: defaultTopicQueueNums).
     default_queues: int = DEFAULT_QUEUES
 
@@ -117,6 +122,7 @@ class BrokerConfig:
         _check_range("decoded_bytes_max", self.decoded_bytes_max, MIB, 1 << 40)
         _check_range("decoded_wait_ms_max", self.decoded_wait_ms_max, 0, 60_000)
         _check_range("held_calls_max", self.held_calls_max, 1, 1 << 24)
+        _check_range("session_timeout_ms", self.session_timeout_ms, SESSION_TIMEOUT_MS_MIN, 3_600_000)
         _check_range("sink_check_ms", self.sink_check_ms, 1, 86_400_000)
         _check_range("stage_ttl_ms", self.stage_ttl_ms, self.sink_check_ms, 30 * 86_400_000)
         _check_range("sink_commit_wait_ms", self.sink_commit_wait_ms, 0, 30_000)

@@ -17,9 +17,15 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
-    from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
-    from rocketq.consuming.pull_consumer import Consumer
+    from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
+    from rocketq.consuming.allocation.strategies import Configured
+    from rocketq.consuming.consumed_message import ConsumedMessage
+    from rocketq.consuming.group_consumer import Consumer
+    from rocketq.consuming.listener import Listener
+    from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
+    from rocketq.consuming.subscriptions import Sql, Tag
     from rocketq.errors import (
         BrokerUnavailable,
         BrokerUnreachable,
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
         Closed,
         Conflict,
         CorruptFrame,
+        GroupDisabled,
+        GroupNotFound,
         InternalError,
         InvalidBatch,
         InvalidConfiguration,
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
         OffsetOutOfRange,
         QueueNotFound,
         RemoteError,
+        RetriesExhausted,
         RocketqError,
         RouteNotFound,
         SendFailed,
@@ -74,12 +83,16 @@ __all__ = [
     "Client",
     "ClientError",
     "Closed",
+    "Configured",
     "Conflict",
+    "ConsumedMessage",
     "Consumer",
     "ConsumerConfig",
     "CorruptFrame",
     "Explicit",
     "FoundByKey",
+    "GroupDisabled",
+    "GroupNotFound",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -87,7 +100,10 @@ __all__ = [
     "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
+    "Listener",
     "LocalCluster",
+    "MachineRoom",
+    "MachineRoomNearby",
     "Message",
     "MessageQueue",
     "MethodNotAllowed",
@@ -98,21 +114,26 @@ __all__ = [
     "Perm",
     "Producer",
     "ProducerConfig",
+    "PullConsumer",
+    "PullConsumerConfig",
     "Query",
     "QueueNotFound",
     "QueueSelector",
     "Random",
     "RemoteError",
     "ReservedName",
+    "RetriesExhausted",
     "RocketqError",
     "RoundRobin",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Sql",
     "StoreFull",
     "StoredMessage",
     "SystemBusy",
+    "Tag",
     "TooLarge",
     "TooManyConnections",
     "TooSlow",
@@ -123,9 +144,15 @@ __all__ = [
 #: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
 _NAMES: Final = {
     "rocketq.client": ("Client",),
-    "rocketq.config": ("ConsumerConfig", "ProducerConfig", "TransportConfig"),
-    "rocketq.consuming.pull_consumer": ("Consumer",),
+    "rocketq.config": ("ConsumerConfig", "ProducerConfig", "PullConsumerConfig", "TransportConfig"),
+    "rocketq.consuming.allocation.machine_rooms": ("MachineRoom", "MachineRoomNearby"),
+    "rocketq.consuming.allocation.strategies": ("Configured",),
+    "rocketq.consuming.consumed_message": ("ConsumedMessage",),
+    "rocketq.consuming.group_consumer": ("Consumer",),
+    "rocketq.consuming.listener": ("Listener",),
+    "rocketq.consuming.pull_consumer": ("PullConsumer",),
     "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
+    "rocketq.consuming.subscriptions": ("Sql", "Tag"),
     "rocketq.local_cluster.cluster": ("LocalCluster",),
     "rocketq.model": ("Message", "MessageQueue", "Perm", "SendResult", "SendStatus", "StoredMessage"),
     "rocketq.producing.producer": ("Producer",),

@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, overload
 
+from rocketq.admin.groups import GroupAdmin
+from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.topics import TopicAdmin
-from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
-from rocketq.consuming.pull_consumer import Consumer
-from rocketq.errors import Closed
+from rocketq.clock import Clock, SystemClock
+from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+from rocketq.consuming.allocation.view import AllocationStrategy
+from rocketq.consuming.group_consumer import Consumer
+from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
+from rocketq.consuming.pull_consumer import PullConsumer
+from rocketq.consuming.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
+from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
@@ -31,7 +39,7 @@ from rocketq.query import Query
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 
-Made = TypeVar("Made", Producer, Consumer)
+Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -49,18 +57,22 @@ class Client:
         nameservers: str | Sequence[str] | None = None,
         *,
         transport: TransportConfig | None = None,
+        clock: Clock | None = None,
     ) -> None:
         given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
         self.nameservers = nameserver_addresses(given)
+        self._clock = clock or SystemClock()
         self._transport_config = transport or TransportConfig()
         self._transport = Transport(self._transport_config)
-        self._routes = RouteCache(self.nameservers, self._transport)
+        self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
         self._topics = TopicAdmin(self._transport, self._routes)
+        #: Lists, describes, sets, resets, clones and deletes consumer groups.
+        self.groups = GroupAdmin(LiveMasters(self._transport, self._routes))
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
-        self._open: list[Producer | Consumer] = []
+        self._open: list[Producer | PullConsumer | Consumer | Listener] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -73,17 +85,79 @@ class Client:
         config = ProducerConfig(**settings)
         return self._kept(Producer(self._transport, self._routes, config=config, fault=self._fault))
 
-    def consumer(self, topics: str | Sequence[str], *, group: str | None = None, **settings: Any) -> Consumer:
-        """Return a consumer of all queues of the topics; `settings` are fields of ConsumerConfig.
+    def consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        allocation: str | AllocationStrategy = "sticky",
+        **settings: Any,
+    ) -> Consumer:
+        """Return a member of a consumer group, which shares the queues of the topics with the other members.
 
-        Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker of it answers.
+        `topics` is a name, several, or a mapping from each to its filter: `{"orders": Sql("amount > 40")}`.
+        `allocation` says how queues are shared out, the same for all members: a name of
+        `rocketq.consuming.allocation.strategies.STRATEGIES`, or a strategy. `settings` are fields of
+        ConsumerConfig. Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker
+        answers, GroupDisabled, InvalidFilter, ReservedName.
         """
         config = ConsumerConfig(**settings)
+        return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
+
+    @overload
+    def listener(self, topics: Topics, function: Function, *, group: str, **settings: Any) -> Listener: ...
+
+    @overload
+    def listener(
+        self, topics: Topics, function: None = None, *, group: str, **settings: Any
+    ) -> Callable[[Function], Listener]: ...
+
+    def listener(
+        self,
+        topics: Topics,
+        function: Function | None = None,
+        *,
+        group: str,
+        filter: Tag | Sql | None = None,
+        workers: int = 4,
+        allocation: str | AllocationStrategy = "sticky",
+        **settings: Any,
+    ) -> Listener | Callable[[Function], Listener]:
+        """Call a function for each message, from `workers` threads; a member of `group` like a consumer.
+
+        Returns a Listener; without `function`, a decorator that makes one of the function below it. `filter`
+        is that of every topic, unless `topics` is a mapping. `settings` are fields of ConsumerConfig, such as
+        `ordered`; all but `ack`, since a message is acknowledged when the function returns. Raises as
+        `consumer`, and InvalidConfiguration for what is no function.
+        """
+        filters = filters_of(topics, filter)
+        config = ConsumerConfig(**settings)
+        if config.ack != "auto":
+            why = "a listener acknowledges a message when the function returns"
+            raise InvalidConfiguration("ack", config.ack, why, hint="Leave it out, or use a consumer.")
+        checked_workers(workers)
+
+        def made(chosen: Function) -> Listener:
+            checked = checked_function(chosen)
+            return self._kept(Listener(self._reader(group, filters, allocation, config), checked, workers))
+
+        return made if function is None else made(function)
+
+    def pull_consumer(
+        self, topics: str | Sequence[str], *, group: str | None = None, **settings: Any
+    ) -> PullConsumer:
+        """Return a consumer that reads all queues of the topics and shares them with nobody.
+
+        `settings` are fields of PullConsumerConfig. Raises RouteNotFound for a topic that does not exist,
+        BrokerUnreachable if no broker of it answers.
+        """
+        config = PullConsumerConfig(**settings)
         self._check_open()
         transport = Transport(self._transport_config)
         listed = (topics,) if isinstance(topics, str) else topics
-        routes = RouteCache(self.nameservers, transport)
-        return self._kept(Consumer(transport, routes, listed, group=group, config=config))
+        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        made = PullConsumer(transport, routes, listed, group=group, config=config, clock=self._clock)
+        return self._kept(made)
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
         """Return the exactly-once sink of this name (`rocketq.sinks.sink`); calls nobody yet.
@@ -182,6 +256,18 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _reader(
+        self,
+        group: str,
+        filters: Mapping[str, MessageFilter],
+        allocation: str | AllocationStrategy,
+        config: ConsumerConfig,
+    ) -> GroupReader:
+        self._check_open()
+        transport = Transport(self._transport_config)
+        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        return GroupReader(transport, routes, group, filters, allocation, config, self._clock)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ environment. Durations are milliseconds (`_ms`), sizes bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rocketq.errors import InvalidConfiguration
@@ -14,10 +15,13 @@ from rocketq.model import PULL_BYTES_MAX
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
+from rocketq.protocol.group_documents import HEARTBEAT_MS, SESSION_TIMEOUT_MS_MIN
 
 Compression = Literal["lz4", "zstd"]
 Start = Literal["group", "earliest", "latest", "time"]
 Reset = Literal["earliest", "latest", "error"]
+GroupStart = Literal["earliest", "latest", "time"]
+Acknowledgement = Literal["auto", "manual"]
 
 #: What the producer puts into one request at most; the server's own limit is 16 MiB.
 REQUEST_BYTES_MAX = 12 * 1024 * 1024
@@ -104,8 +108,8 @@ class ProducerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig:
-    """How messages are read.
+class PullConsumerConfig:
+    """How a pull consumer reads messages.
 
     `start` says where a queue begins: at the group's committed offset (or
     `start_fallback` where it has none), at its first or next message, or at the
@@ -133,12 +137,7 @@ class ConsumerConfig:
         _one_of("start", self.start, ("group", "earliest", "latest", "time"))
         _one_of("start_fallback", self.start_fallback, ("earliest", "latest", "error"))
         _one_of("offset_reset", self.offset_reset, ("earliest", "latest", "error"))
-        if (self.start == "time") != (self.start_timestamp_us is not None):
-            raise InvalidConfiguration(
-                "start_timestamp_us",
-                self.start_timestamp_us,
-                f"it goes with start='time' and with nothing else, and start is {self.start!r}",
-            )
+        _check_start_time(self.start, self.start_timestamp_us)
         if self.tags is not None and self.sql is not None:
             raise InvalidConfiguration(
                 "tags", self.tags, "given together with sql", hint="Write TAGS IN ('a', 'b') AND … in sql."
@@ -147,7 +146,96 @@ class ConsumerConfig:
             parse_tags(self.tags)
         if self.sql is not None:
             parse_sql(self.sql)
-        if self.pull_bytes > PULL_BYTES_MAX:
+        _check_pull_bytes(self.pull_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """How a member of a consumer group consumes.
+
+    `start` says where a queue begins in which the group has no stored offset: at its first or next
+    message, or at the first message stored at or after `start_timestamp_us`. A stored offset always counts.
+    """
+
+    start: GroupStart = "earliest"
+    start_timestamp_us: int | None = None
+    #: What happens when the wanted offset is gone: go on there, or raise from poll.
+    offset_reset: Reset = "earliest"
+    #: "auto": a message is acknowledged when the next is asked for. "manual": only by ack and commit.
+    ack: Acknowledgement = "auto"
+    #: A message that fails holds its queue: it is tried again before any message behind it.
+    ordered: bool = False
+    #: Each member reads all queues, and keeps its offsets in `offsets_file`.
+    broadcasting: bool = False
+    offsets_file: str | Path | None = None
+    #: How often a message is handed out at most; None: without limit.
+    max_attempts: int | None = None
+    #: The wait before the next attempt where order counts (RocketMQ: suspendCurrentQueueTimeMillis).
+    suspend_ms: int = 1_000
+    #: How often offsets are stored (RocketMQ: persistConsumerOffsetInterval).
+    commit_ms: int = 5_000
+    #: How often queues are shared out again although nothing changed (RocketMQ: 20 s).
+    rebalance_ms: int = 20_000
+    #: How long a queue that goes to another member waits for messages that are being handled.
+    hand_over_ms: int = 5_000
+    heartbeat_ms: int = HEARTBEAT_MS
+    #: After this time without a call the broker takes the member for gone; None: the broker's own.
+    session_timeout_ms: int | None = None
+    #: Limits of a queue, and of all queues: beyond them nothing is fetched. One pull may overshoot each.
+    #: RocketMQ has 1,000 messages, 100 MiB and a span of 2,000, and 10,000 messages for all queues. It pulls
+    #: 32 messages at a time; here one frame can have thousands, so the counts are a hundred times as high.
+    queue_messages: int = 100_000
+    queue_bytes: int = 100 * 1024 * 1024
+    queue_span: int = 200_000
+    buffer_messages: int = 1_000_000
+    buffer_bytes: int = 64 * 1024 * 1024
+    pull_bytes: int = 4 * 1024 * 1024
+    #: How long a broker or NameServer holds a call while there is nothing new.
+    hold_ms: int = 15_000
+    #: The wait after a failed call, before the next.
+    retry_ms: int = 500
+
+    def __post_init__(self) -> None:
+        _positive(self, "start_timestamp_us", "hand_over_ms")
+        _one_of("start", self.start, ("earliest", "latest", "time"))
+        _one_of("offset_reset", self.offset_reset, ("earliest", "latest", "error"))
+        _one_of("ack", self.ack, ("auto", "manual"))
+        _check_start_time(self.start, self.start_timestamp_us)
+        _check_pull_bytes(self.pull_bytes)
+        if self.broadcasting and self.offsets_file is None:
             raise InvalidConfiguration(
-                "pull_bytes", self.pull_bytes, f"one pull may ask for at most {PULL_BYTES_MAX} bytes"
+                "offsets_file", None, "a broadcasting member keeps its own offsets", hint="Say in which file."
             )
+        if self.offsets_file is not None and not self.broadcasting:
+            raise InvalidConfiguration(
+                "offsets_file",
+                str(self.offsets_file),
+                "the brokers keep the offsets of members that share queues",
+                hint="Leave it out, or give broadcasting=True.",
+            )
+        if self.broadcasting and self.ordered:
+            raise InvalidConfiguration(
+                "ordered",
+                True,
+                "a message that fails holds its queue for the group, and broadcasting members share no queue",
+                hint="Leave out ordered or broadcasting.",
+            )
+        if self.session_timeout_ms is not None and self.session_timeout_ms < SESSION_TIMEOUT_MS_MIN:
+            why = f"it must be at least {SESSION_TIMEOUT_MS_MIN}"
+            raise InvalidConfiguration("session_timeout_ms", self.session_timeout_ms, why)
+
+
+def _check_start_time(start: str, start_timestamp_us: int | None) -> None:
+    if (start == "time") != (start_timestamp_us is not None):
+        raise InvalidConfiguration(
+            "start_timestamp_us",
+            start_timestamp_us,
+            f"it goes with start='time' and with nothing else, and start is {start!r}",
+        )
+
+
+def _check_pull_bytes(pull_bytes: int) -> None:
+    if pull_bytes > PULL_BYTES_MAX:
+        raise InvalidConfiguration(
+            "pull_bytes", pull_bytes, f"one pull may ask for at most {PULL_BYTES_MAX} bytes"
+        )

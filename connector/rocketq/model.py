@@ -18,6 +18,7 @@ import msgspec
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_%|-]{1,127}\Z")
+_CLIENT_ID_PATTERN: Final = re.compile(r"[!-.0-~]{1,255}\Z")
 
 #: Queue ids are dense and small; the broker's own limit is lower still.
 QUEUE_COUNT_MAX: Final = 16_384
@@ -34,6 +35,11 @@ TOPIC_BROKERS_MAX: Final = 1_024
 def is_legal_name(name: str) -> bool:
     """Whether `name` may name a topic, broker, cluster or group (RocketMQ: Validators)."""
     return NAME_PATTERN.match(name) is not None
+
+
+def is_legal_client_id(text: str) -> bool:
+    """Whether `text` may name a member of a group: visible ASCII without a slash."""
+    return _CLIENT_ID_PATTERN.match(text) is not None
 
 
 class Perm(IntFlag):
@@ -79,6 +85,30 @@ class TimeBoundary(StrEnum):
 
     LOWER = "lower"
     UPPER = "upper"
+
+
+class MessageModel(StrEnum):
+    """RocketMQ's MessageModel: the members share the queues, or each member reads all of them."""
+
+    CLUSTERING = "clustering"
+    BROADCASTING = "broadcasting"
+
+
+class StartFrom(StrEnum):
+    """Where a group begins in a queue without a stored offset (RocketMQ: ConsumeFromWhere)."""
+
+    FIRST = "first"
+    LAST = "last"
+    TIME = "time"
+
+
+class GroupKind(StrEnum):
+    """Who keeps the progress of a group."""
+
+    #: Members that share its queues, or consumers that commit on their own.
+    CONSUMERS = "consumers"
+    #: A streaming query of Spark, which commits what it has processed so that its lag can be seen.
+    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True, order=True)

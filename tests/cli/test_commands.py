@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rocketq import LocalCluster
+from rocketq import Client, LocalCluster
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import main
 from rocketq.cli.main import rocketq as command_tree
@@ -304,6 +304,18 @@ def test_a_group_goes_on_where_it_was_and_its_lag_is_shown(rocketq: Shell, topic
     assert "position 7" in wrong.err
     assert wrong.code != 0
     assert rocketq("consume", topic, "-g", group).out == ""
+
+
+def test_following_with_a_group_is_being_a_member(rocketq: Shell, cluster: LocalCluster, topic: str) -> None:
+    rocketq("produce", topic, "--ordering-key", "k", stdin="a\nb\nc\nd\n")
+    group = f"group-of-{topic}"
+    assert rocketq("consume", topic, "-g", group, "--follow", "-n", "3").out == "a\nb\nc\n"
+    with Client(cluster.nameservers) as mq, mq.consumer(group, topic):
+        refused = rocketq("consume", topic, "-g", group)
+        assert refused.code != 0
+        assert "owned by its members" in refused.err
+    done = rocketq("consume", topic, "-g", group, "--follow", "-n", "1", "--sql", "TAGS IS NULL")
+    assert done.out == "d\n"
 
 
 def test_tables_are_plain_when_piped(rocketq: Shell) -> None:

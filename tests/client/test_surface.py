@@ -12,7 +12,7 @@ import pytest
 
 import rocketq
 from rocketq import errors
-from rocketq.config import ConsumerConfig, ProducerConfig, TransportConfig
+from rocketq.config import ProducerConfig, PullConsumerConfig, TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration
 
 
@@ -72,11 +72,11 @@ def test_a_closed_client_refuses_and_closes_what_it_made() -> None:
         (ProducerConfig, {"batch_messages": 1 << 30}),
         (ProducerConfig, {"request_bytes": 1 << 30}),
         (ProducerConfig, {"batch_bytes": 1 << 24}),
-        (ConsumerConfig, {"start": "somewhere"}),
-        (ConsumerConfig, {"start": "time"}),
-        (ConsumerConfig, {"start_timestamp_us": 5}),
-        (ConsumerConfig, {"offset_reset": "guess"}),
-        (ConsumerConfig, {"pull_bytes": 1 << 40}),
+        (PullConsumerConfig, {"start": "somewhere"}),
+        (PullConsumerConfig, {"start": "time"}),
+        (PullConsumerConfig, {"start_timestamp_us": 5}),
+        (PullConsumerConfig, {"offset_reset": "guess"}),
+        (PullConsumerConfig, {"pull_bytes": 1 << 40}),
         (TransportConfig, {"pool_size": 0}),
     ],
 )
@@ -87,4 +87,4 @@ def test_a_configuration_that_cannot_work_is_refused_by_name(kind: Any, settings
 
 def test_a_consumer_without_a_group_must_say_where_it_starts() -> None:
     with rocketq.Client() as client, pytest.raises(InvalidConfiguration, match="without a group"):
-        client.consumer("t")
+        client.pull_consumer("t")

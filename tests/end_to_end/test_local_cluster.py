@@ -58,7 +58,7 @@ def test_a_killed_broker_comes_back_under_its_address_with_its_messages(tmp_path
         assert not cluster.running("broker-a")
         cluster.restart("broker-a")
         assert cluster.brokers["broker-a"] == address
-        with client.consumer(["t"], start="earliest") as consumer:
+        with client.pull_consumer(["t"], start="earliest") as consumer:
             assert [m.body for m in consumer.poll(timeout_ms=20_000)] == [b"before the crash"]
     assert (tmp_path / "broker-a").is_dir(), "a given data directory is the owner's"
 

@@ -57,7 +57,7 @@ def test_a_pipeline_loses_nothing_while_its_servers_crash(spark: SparkSession, t
         finally:
             query.stop()
         found: list[tuple[bytes | None, int]] = []
-        with client.consumer(["out"], start="earliest") as consumer:
+        with client.pull_consumer(["out"], start="earliest") as consumer:
             while batch := consumer.poll(max_messages=5_000, timeout_ms=3_000):
                 found += [(message.key, int(message.body)) for message in batch]
     # The source reads each message once; the sink is at least once and may repeat what a retry sent.

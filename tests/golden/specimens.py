@@ -158,7 +158,7 @@ def fill(store: MessageStore) -> None:
         batches = [QueueBatch(queue, sent.encapsulated, sent.batch)]
         answer(partial(store.append, "orders", batches))
     progress = CommitOffsetsRequest((GroupOffset("orders", 0, 2),))
-    answer(partial(store.commit_offsets, "billing", progress))
+    answer(partial(store.consumer_groups.commit_offsets, "billing", progress))
 
 
 def fill_records(store: MessageStore) -> None:

@@ -86,7 +86,7 @@ def test_a_task_over_a_damaged_frame_raises_the_facts(rotten: Rotten, given: dic
 def test_a_consumer_gets_what_precedes_the_damage_and_then_the_facts(rotten: Rotten) -> None:
     with (
         Client([rotten.nameserver]) as client,
-        client.consumer("orders", start="earliest") as consumer,
+        client.pull_consumer("orders", start="earliest") as consumer,
     ):
         assert [each.offset for each in consumer.poll(timeout_ms=30_000)] == [0, 1, 2]
         with pytest.raises(CorruptFrame) as caught:

@@ -175,7 +175,7 @@ def test_a_running_query_copies_what_arrives(
         .start()
     )
     try:
-        with client.consumer(copy, start="earliest", group=f"{copy}-g") as consumer:
+        with client.pull_consumer(copy, start="earliest", group=f"{copy}-g") as consumer:
             for round_ in range(2):
                 fill(client, source.topic, 5)
                 found: list = []

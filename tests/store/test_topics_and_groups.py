@@ -259,7 +259,7 @@ def test_a_commit_answers_where_the_group_stands_now(tmp_path: Path) -> None:
         driver.send("orders", 0, [b"x"] * 5)
         driver.commit("billing", "orders", 0, 5)
         asked = CommitOffsetsRequest((GroupOffset("orders", 0, 1), GroupOffset("orders", 1, 0)))
-        found = answer(partial(driver.store.commit_offsets, "billing", asked))
+        found = answer(partial(driver.store.consumer_groups.commit_offsets, "billing", asked))
         assert found.offsets == (GroupOffset("orders", 0, 5), GroupOffset("orders", 1, 0))
 
 
@@ -275,7 +275,13 @@ def test_a_commit_beyond_the_queue_or_of_no_queue_changes_nothing_at_all(tmp_pat
             (GroupOffset("refunds", 0, 0), TopicNotFound),
         ):
             with pytest.raises(error):
-                answer(partial(driver.store.commit_offsets, "billing", CommitOffsetsRequest((good, bad))))
+                answer(
+                    partial(
+                        driver.store.consumer_groups.commit_offsets,
+                        "billing",
+                        CommitOffsetsRequest((good, bad)),
+                    )
+                )
         assert driver.progress("billing") == {}
         assert driver.store.statistics().topics == 1
 

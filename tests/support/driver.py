@@ -66,7 +66,7 @@ def answer(call: Call) -> Any:
 
 def barrier(done: Callable[[Any], None], store: MessageStore) -> None:
     """Have `done` called on the writer's thread, without a byte written."""
-    store.commit_offsets("barrier", CommitOffsetsRequest(()), done)
+    store.consumer_groups.commit_offsets("barrier", CommitOffsetsRequest(()), done)
 
 
 def burst(store: MessageStore, calls: Sequence[Call]) -> list[Any]:
@@ -108,7 +108,7 @@ class Driver:
 
     def commit(self, group: str, topic: str, queue: int, offset: int, reset: bool = False) -> None:
         asked = CommitOffsetsRequest((GroupOffset(topic, queue, offset),), reset)
-        answer(lambda done: self.store.commit_offsets(group, asked, done))
+        answer(lambda done: self.store.consumer_groups.commit_offsets(group, asked, done))
 
     def progress(self, group: str) -> dict[tuple[str, int], int]:
         found = self.store.group_offsets(group).offsets

@@ -131,7 +131,7 @@ def _call(store: MessageStore, entry: Entry) -> Call:
             return lambda done: store.delete_topic(topic, done)
         case Commit(group, topic, queue, offset, reset):
             asked = CommitOffsetsRequest((GroupOffset(topic, queue, offset),), reset)
-            return lambda done: store.commit_offsets(group, asked, done)
+            return lambda done: store.consumer_groups.commit_offsets(group, asked, done)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The control plane: topics, groups' offsets and single messages, as FastAPI routes.
+"""The control plane: topics and single messages, as FastAPI routes.
 
 Bodies are read by the protocol's own strict decoder, within a limit; FastAPI
 routes and documents. What changes the store is decided and ordered by the log
@@ -24,13 +24,11 @@ from rocketq.model import TopicConfig
 from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
-    CommitOffsetsRequest,
     CreateTopicRequest,
-    GroupOffsets,
     TopicDescription,
     TopicListing,
 )
-from rocketq.protocol.rules.reserved_names import check_name, check_user_group, check_user_topic
+from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
 
@@ -93,29 +91,8 @@ def install_topics(app: FastAPI, broker: Broker, on_delete: Callable[[str], None
         return json_response({})
 
 
-def install_groups(app: FastAPI, broker: Broker, read_message: Callable[[str], Awaitable[bytes]]) -> None:
-    """Add the routes of consumer groups and of single messages to `app`.
-
-    `read_message` returns the JSON document of the message with an id.
-    """
-
-    @app.get("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
-    @declare(Permission.CONSUME, Resource.GROUP)
-    async def group_offsets(group: str, topic: str | None = None) -> Response:
-        """A group's progress on this broker; a queue it never committed is absent."""
-        check_name("group", group)
-        return json_response(broker.store.group_offsets(group, topic))
-
-    @app.put("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
-    @takes(CommitOffsetsRequest)
-    @declare(Permission.CONSUME, Resource.GROUP)
-    async def commit_offsets(group: str, request: Request) -> Response:
-        """Store a group's progress; it only advances, unless `reset`."""
-        wanted = await json_body(request, CommitOffsetsRequest)
-        check_user_group(group)
-        return json_response(
-            await broker.completions.outcome(partial(broker.store.commit_offsets, group, wanted))
-        )
+def install_messages(app: FastAPI, read_message: Callable[[str], Awaitable[bytes]]) -> None:
+    """Add the route of single messages to `app`; `read_message` returns the JSON document of an id."""
 
     @app.get("/v1/messages/{message_id}")
     @declare(Permission.CONSUME, Resource.TOPIC, name_of=_topic_of_message)

@@ -11,7 +11,7 @@ on a thread (`_look`), so a consumer of old messages keeps nobody else waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +65,7 @@ T = TypeVar("T")
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
 _PARAMETERS: Final = frozenset(
-    {"offset", "end", "max_bytes", "max_messages", "wait_ms", "group", "tag", "sql"}
+    {"offset", "end", "max_bytes", "max_messages", "wait_ms", "group", "client_id", "epoch", "tag", "sql"}
 )
 _FORMS: Final = {
     FRAMES: FRAMES,
@@ -78,7 +78,10 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PullCall:
-    """What one pull asks for. `end` bounds what a filter looks at; without one it is in `max_messages`."""
+    """What one pull asks for. `end` bounds what a filter looks at; without one it is in `max_messages`.
+
+    `claim` is the client id and the epoch of a member that pulls a queue of its own.
+    """
 
     topic: str
     queue: int
@@ -88,6 +91,7 @@ class PullCall:
     max_messages: int | None
     wait_ms: int
     group: str
+    claim: tuple[str, int] | None
     form: str
     chosen: Filter | None
 
@@ -121,10 +125,13 @@ class PullProcessor:
     async def handle(self, request: DataRequest) -> Answer | None:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
         call = _read_call(request)
+        self._check_group(call)
         pull = self._pull if call.chosen is None else self._pull_chosen
         result = await pull(call, request)
         if result is None:
             return None
+        # The call may have been held for long.
+        self._check_group(call)
         self._measurements.pulled(call.topic, call.group, _count(call, result), sum(map(len, result.chunks)))
         if call.form == FRAMES:
             headers = self.place(
@@ -132,6 +139,16 @@ class PullProcessor:
             )
             return Answer(200, [_FRAMES_TYPE, *headers], result.chunks)
         return await self._decoded(call, result)
+
+    def _check_group(self, call: PullCall) -> None:
+        """Raise GroupDisabled, or ClaimLost for a member that does not own the queue."""
+        if not call.group:
+            return
+        groups = self._store.consumer_groups
+        groups.check_enabled(call.group)
+        if call.claim is not None:
+            client_id, epoch = call.claim
+            groups.check_owner(call.group, client_id, call.topic, call.queue, epoch)
 
     async def _pull(self, call: PullCall, request: DataRequest) -> PullResult | None:
         look = partial(
@@ -306,9 +323,19 @@ def _read_call(request: DataRequest) -> PullCall:
         max_messages=max_messages,
         wait_ms=whole_number(given, "wait_ms", 0, WAIT_MS_MAX, 0),
         group=group,
+        claim=_claim(given),
         form=_form(request.headers.get(b"accept")),
         chosen=chosen,
     )
+
+
+def _claim(given: Mapping[str, str]) -> tuple[str, int] | None:
+    if "client_id" not in given and "epoch" not in given:
+        return None
+    for name in ("group", "client_id", "epoch"):
+        if not given.get(name):
+            raise InvalidRequest(f"parameter {name}", "a member's pull has all of group, client_id and epoch")
+    return given["client_id"], whole_number(given, "epoch", 0, NUMBER_MAX)
 
 
 def _count(call: PullCall, result: PullResult) -> int:

@@ -149,8 +149,23 @@ class StoreReads:
         )
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of all groups that ever committed here."""
+        """Return the names of all groups of this broker."""
         return tuple(sorted(self._state.groups))
+
+    def stored_at(self, topic: str, queue: int, offset: int) -> int | None:
+        """Return when the message at an offset was stored (µs); None if it is not stored. Reads one header.
+
+        Raises TopicNotFound, and CorruptFrame or CorruptQueue if the message is damaged.
+        """
+
+        def look() -> int | None:
+            found = self._queues.get((self._entry(topic).number, queue))
+            if found is None or not found.min <= offset < found.end:
+                return None
+            unit = found.read(offset, 1)[0]
+            return self._log.header(int(unit["log_offset"])).stored_at_us
+
+        return self._steady(topic, queue, partial(self._repair.read, look))
 
     def pull(
         self,

@@ -18,9 +18,7 @@ from rocketq.errors import (
 )
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
-    CommitOffsetsRequest,
     CreateTopicRequest,
-    GroupOffsets,
 )
 from rocketq.protocol.sink_documents import StageName
 from rocketq_broker.store.commit.commit_plan import (
@@ -38,6 +36,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import DiskUsage, Files, OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.group_operations import GroupOperations
 from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log.commit_log import CommitLog
@@ -155,6 +154,8 @@ class MessageStore(StoreReads):
         self.report = report
         #: Whether the wall clock is believed, and who to ask.
         self.clock_watch = watch
+        #: What can be asked of the consumer groups.
+        self.consumer_groups = GroupOperations(self.broker, parts.ends, parts.queues, self._submit)
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, parts.ends, self._submit)
 
@@ -272,17 +273,6 @@ class MessageStore(StoreReads):
             return decisions.delete_topic(state, name, self.broker, self._now_ms())
 
         self._submit(ChangeState(decide, lambda state: None, done))
-
-    def commit_offsets(self, group: str, request: CommitOffsetsRequest, done: Done) -> None:
-        """Store a group's progress; it only advances unless `reset`. `done` has GroupOffsets or the error."""
-
-        def decide(state: State) -> Change | None:
-            return decisions.commit_offsets(state, self._queues, group, request, self.broker)
-
-        def answer(state: State) -> GroupOffsets:
-            return decisions.committed(state, group, request, self.broker)
-
-        self._submit(ChangeState(decide, answer, done))
 
     def _now_ms(self) -> int:
         return self._clock.now_us() // 1000

@@ -104,7 +104,7 @@ def stream(
 def read_delays(nameservers: Sequence[str]) -> list[Delay]:
     """Consume topic `delays` with the plain client and keep the last message of each key."""
     latest: dict[bytes | None, bytes] = {}
-    with Client(list(nameservers)) as client, client.consumer(["delays"], start="earliest") as consumer:
+    with Client(list(nameservers)) as client, client.pull_consumer(["delays"], start="earliest") as consumer:
         while batch := consumer.poll(max_messages=5_000, timeout_ms=2_000):
             latest.update((message.key, message.body) for message in batch)
     return sorted((Delay(**json.loads(body)) for body in latest.values()), key=lambda d: (d.carrier, d.hour))

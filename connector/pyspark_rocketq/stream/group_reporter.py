@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from rocketq.errors import RocketqError
-from rocketq.model import MessageQueue
+from rocketq.model import GroupKind, MessageQueue
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
 
@@ -87,4 +87,4 @@ class GroupReporter:
     def _commit(self, positions: Mapping[MessageQueue, int]) -> None:
         broker = self._find_broker(next(iter(positions)))
         offsets = tuple(GroupOffset(q.topic, q.queue, offset) for q, offset in sorted(positions.items()))
-        broker.commit_offsets(self._group, CommitOffsetsRequest(offsets))
+        broker.commit_offsets(self._group, CommitOffsetsRequest(offsets, kind=GroupKind.SPARK))

@@ -18,7 +18,7 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
 from rocketq.cli.output import say
-from rocketq.errors import message_errors, registration_errors, sink_errors, topic_errors
+from rocketq.errors import group_errors, message_errors, registration_errors, sink_errors, topic_errors
 from rocketq.local_cluster.server_process import ServerNotStarted
 
 #: The first class an error is an instance of decides; what is not listed is 1.
@@ -28,9 +28,13 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
+    (group_errors.GroupNotFound, 3),
     (errors.Conflict, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
+    (group_errors.MembersActive, 5),
+    (group_errors.QueuesOwned, 5),
+    (group_errors.ClaimLost, 5),
     (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
     (errors.InvalidName, 2),

@@ -11,7 +11,8 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketq.client import Client
+    from rocketq.consuming.consumed_message import ConsumedMessage
     from rocketq.model import MessageQueue, StoredMessage
     from rocketq.producing.producer import SelectionName
 
     Edge = Literal["earliest", "latest"]
+    Shown = StoredMessage | ConsumedMessage
 
 READ_BYTES: Final = 1 << 20
 POLL_MS: Final = 1_000
+POLLED_MAX: Final = 500
 ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 JSON_FIELDS: Final = {"body", "key", "tag", "properties", "ordering_key"}
 
@@ -113,7 +117,11 @@ def produce(
 
 @click.command()
 @click.argument("topic")
-@click.option("-g", "--group", help="Go on where this group is, and commit what was shown.")
+@click.option(
+    "-g",
+    "--group",
+    help="Go on where this group is, and commit what was shown. With --follow: as one of its members.",
+)
 @click.option(
     "--from",
     "start",
@@ -148,6 +156,9 @@ def consume(
 ) -> None:
     """Write the messages of a topic to stdout.
 
+    With --group and --follow it is a member of the group and shares the queues with the others. With --group
+    alone it reads all queues up to their present ends, which is refused while members own them.
+
     \b
     Examples:
       rocketq consume orders
@@ -159,38 +170,75 @@ def consume(
         raise click.UsageError("An array never ends under --follow; use -o jsonl.")
     documents: list[dict[str, Any]] = []
     write = _writer(output, template, documents)
+    edge = cast("Edge", start or "earliest")
     shown = 0
     with connect(nameservers) as client:
-        ends = {} if follow else _ends(client, topic)
-        edge = cast("Edge", start or "earliest")
-        begin = client.consumer(
-            topic, group=group, start="group" if group else edge, start_fallback=edge, tags=tags, sql=sql
-        )
-        with begin as consumer:
-            try:
-                while follow or _is_short_of(consumer.positions(), ends):
-                    wanted = 500 if count is None else min(500, count - shown)
-                    polled = consumer.poll(max_messages=wanted, timeout_ms=POLL_MS)
-                    for message in polled:
-                        # With a group nothing that was polled is left out: the commit covers it.
-                        if group or follow or message.offset < ends.get(message.queue, 0):
-                            write(message)
-                            shown += 1
+        if group and follow:
+            batches = _as_member(client, topic, group, edge, tags, sql, count)
+        else:
+            batches = _as_reader(client, topic, group, edge, tags, sql, count, follow=follow)
+        try:
+            with closing(batches):
+                for messages in batches:
+                    for message in messages:
+                        write(message)
                     sys.stdout.flush()
-                    if group and (polled or tags or sql):
-                        # Through a filter the positions advance without a message, too.
-                        consumer.commit()
-                    if shown == count:
-                        break
-            except KeyboardInterrupt:
-                # Ctrl-C is how following ends; what was shown is committed.
-                say("")
-            except BrokenPipeError:
-                # The reader, `head` say, has had enough: that is how pipes end. Nothing more may be written.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    shown += len(messages)
+        except KeyboardInterrupt:
+            # Ctrl-C is how following ends; what was shown before is committed.
+            say("")
+        except BrokenPipeError:
+            # The reader, `head` say, has had enough: that is how pipes end. Nothing more may be written.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if output == "json":
         show(documents, output)
     say(f"{shown} message(s)")
+
+
+def _as_member(
+    client: Client, topic: str, group: str, edge: Edge, tags: str | None, sql: str | None, count: int | None
+) -> Generator[Sequence[Shown]]:
+    """Give messages as a member of a group; asking for more says that those before were shown."""
+    from rocketq.consuming.subscriptions import filters_from
+
+    filters = filters_from([topic], tags, sql)
+    with client.consumer(group, filters, start=edge, ack="manual") as consumer:
+        left = count
+        while left is None or left > 0:
+            polled = consumer.poll(POLLED_MAX if left is None else min(POLLED_MAX, left), POLL_MS)
+            yield polled
+            for message in polled:
+                message.ack()
+            left = None if left is None else left - len(polled)
+
+
+def _as_reader(
+    client: Client,
+    topic: str,
+    group: str | None,
+    edge: Edge,
+    tags: str | None,
+    sql: str | None,
+    count: int | None,
+    *,
+    follow: bool,
+) -> Generator[Sequence[Shown]]:
+    """Give messages of all queues, up to their ends now unless it follows; asking for more commits them."""
+    ends = {} if follow else _ends(client, topic)
+    with client.pull_consumer(
+        topic, group=group, start="group" if group else edge, start_fallback=edge, tags=tags, sql=sql
+    ) as consumer:
+        left = count
+        while (left is None or left > 0) and (follow or _is_short_of(consumer.positions(), ends)):
+            polled = consumer.poll(POLLED_MAX if left is None else min(POLLED_MAX, left), POLL_MS)
+            if not (group or follow):
+                # With a group nothing that was polled is left out: the commit covers it.
+                polled = [message for message in polled if message.offset < ends.get(message.queue, 0)]
+            yield polled
+            if group and (polled or tags or sql):
+                # Through a filter the positions advance without a message, too.
+                consumer.commit()
+            left = None if left is None else left - len(polled)
 
 
 def _line_batches() -> Iterator[tuple[int, list[bytes]]]:
@@ -312,7 +360,7 @@ class _Template:
             else:
                 raise click.BadParameter(f"%{part[0]} is unknown", param_hint="--format")
 
-    def fill(self, message: StoredMessage) -> bytes:
+    def fill(self, message: Shown) -> bytes:
         values = {
             "": b"",
             "s": message.body,
@@ -327,7 +375,7 @@ class _Template:
         return b"".join(values[letter] + text for letter, text in self._parts)
 
 
-def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Callable[[StoredMessage], object]:
+def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Callable[[Shown], object]:
     """Return what writes one message; for `-o json` it only gathers, since an array is one document."""
     if output == "table":
         fill = _Template(template).fill
@@ -337,7 +385,7 @@ def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Call
     return lambda message: click.echo(json.dumps(document(message), ensure_ascii=False))
 
 
-def document(message: StoredMessage) -> dict[str, Any]:
+def document(message: Shown) -> dict[str, Any]:
     """Return a message in the form the broker's JSON has: text where it is text, else base64."""
     document: dict[str, Any] = {
         "message_id": message.message_id,

@@ -1,115 +1,129 @@
-"""What a consumer has fetched ahead, and its positions: values and decisions, no threads, no I/O.
+"""What a consumer has fetched ahead of all its queues, and whose turn it is: values and decisions, no I/O.
 
-Each queue has two offsets. `fetch` is the next offset to ask the broker for. `position` is the next offset to
-hand out; a commit stores it. The buffer has the slices of frames between the two. A seek moves both offsets,
-drops the slices and raises the generation of the queue. The answer to a pull of an earlier generation is
-dropped.
+`rocketq.consuming.process_queue` is what it holds of one queue. A seek raises the queue's generation, so
+that the answer to a pull from before the seek is recognised and dropped.
 
-The buffer is bounded in bytes over all queues: a pull reserves its bytes before it is made. If nothing is
-buffered or reserved, one pull is always admitted, so that a message larger than the bound still passes.
+The buffer is bounded in bytes over all queues: a pull reserves its bytes before it is made. With nothing
+buffered or reserved one pull is always admitted, so that a message larger than the bound still passes.
+With `FlowLimits` each queue is bounded as well, and what was handed out counts until it is acknowledged.
 
-Not thread-safe: `rocketq.consuming.pull_consumer` holds the lock.
+Not thread-safe: `rocketq.consuming.fetch_threads` has the lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from rocketq.consuming.consumed_message import Delivery, FailHandler
+from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
 from rocketq.consuming.records import Fetched
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice
 
 
-@dataclass(slots=True)
-class QueueState:
-    """One queue of the consumer."""
-
-    queue: MessageQueue
-    position: int
-    fetch: int
-    #: The queue's last known max offset; there is something to fetch while `fetch` is below it.
-    known_max: int
-    incarnation: str
-    #: The offset may lie outside the queue: one pull is due, whatever `known_max` says.
-    probe: bool = False
-    generation: int = 0
-    slices: deque[FrameSlice] = field(default_factory=deque)
-    #: Raised by poll once the slices before it are handed out; a seek clears it.
-    error: RocketqError | None = None
-    sought: bool = False
-    paused_until_ms: int = 0
-    corrupt_seen: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A pull to make: of what, from where, and for which generation of the queue."""
+    """A pull to make: of what, from where, how many bytes, and for which generation of the queue."""
 
     queue: MessageQueue
     offset: int
     generation: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """The limits of one queue (`queue`), and those that all queues share.
+
+    RocketMQ: DefaultLitePullConsumer.pullThresholdForAll is `messages_max`.
+    """
+
+    queue: FlowLimits
+    messages_max: int
+
+
+#: The least that a pull asks for, however many queues share the buffer.
+PULL_BYTES_MIN: int = 64 * 1024
 
 
 class Prefetch:
     """All queues of one consumer."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
+    def __init__(self, bytes_max: int, limits: ConsumerLimits | None = None) -> None:
+        self._bytes_max, self._limits = bytes_max, limits
         self._reserved = 0
-        self._states: dict[MessageQueue, QueueState] = {}
+        self._states: dict[MessageQueue, ProcessQueue] = {}
         self._order: deque[MessageQueue] = deque()
         self._fetch_turn: dict[str, int] = {}
+        self._generations = 0
 
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._states
 
-    def state(self, queue: MessageQueue) -> QueueState | None:
+    def state(self, queue: MessageQueue) -> ProcessQueue | None:
         return self._states.get(queue)
 
     @property
     def buffered_bytes(self) -> int:
         """The bytes of the messages that were fetched and not yet handed out."""
-        return self._bytes
+        return sum(state.buffered_bytes for state in self._states.values())
 
-    def states(self) -> Iterable[QueueState]:
+    def states(self) -> Iterable[ProcessQueue]:
         return self._states.values()
 
-    def add(self, queue: MessageQueue, offset: int, known_max: int, incarnation: str) -> None:
+    def add(
+        self, queue: MessageQueue, offset: int, known_max: int, incarnation: str, epoch: int | None = None
+    ) -> None:
         """Begin with a queue at `offset`."""
-        self._states[queue] = QueueState(queue, offset, offset, known_max, incarnation)
+        self._states[queue] = ProcessQueue(
+            queue, offset, offset, known_max, incarnation, self._next_generation(), epoch
+        )
         self._order.append(queue)
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Forget a queue; what was handed out of it stays usable, and acknowledging it changes nothing."""
+        del self._states[queue]
+        self._order.remove(queue)
 
     # --- fetching ----------------------------------------------------------------
 
     def next_fetch(self, broker: str, pull_bytes: int, now_ms: int) -> Fetch | None:
         """Return the next pull from a broker, its bytes reserved; None if there is nothing or no room."""
-        taken = self._bytes + self._reserved
-        if taken and taken + pull_bytes > self._bytes_max:
-            return None
-        ready = [s for s in self._states.values() if s.queue.broker == broker and _has_work(s, now_ms)]
+        ready = [s for s in self._states.values() if s.queue.broker == broker and s.has_work(now_ms)]
+        if ready and self._limits is not None:
+            count = len(self._states)
+            limits = self._limits.queue.shared_by(count, self._limits.messages_max, self._bytes_max)
+            pull_bytes = min(pull_bytes, max(PULL_BYTES_MIN, limits.bytes_max // 2))
+            ready = [s for s in ready if s.admits(limits, pull_bytes)]
         if not ready:
+            return None
+        held = self.buffered_bytes if self._limits is None else sum(s.held_bytes for s in self.states())
+        taken = held + self._reserved
+        if taken and taken + pull_bytes > self._bytes_max:
             return None
         turn = self._fetch_turn.get(broker, 0)
         self._fetch_turn[broker] = turn + 1
         state = ready[turn % len(ready)]
         self._reserved += pull_bytes
-        return Fetch(state.queue, state.fetch, state.generation)
+        return Fetch(state.queue, state.fetch, state.generation, pull_bytes)
 
-    def release(self, pull_bytes: int) -> None:
+    def is_held_back(self, broker: str, now_ms: int) -> bool:
+        """Whether something could be fetched from a broker if there were room for it."""
+        return any(s.queue.broker == broker and s.has_work(now_ms) for s in self._states.values())
+
+    def release(self, fetch: Fetch) -> None:
         """Give back what `next_fetch` reserved."""
-        self._reserved -= pull_bytes
+        self._reserved -= fetch.bytes_max
 
     def store(self, fetch: Fetch, slices: Sequence[FrameSlice], next_offset: int, known_max: int) -> bool:
         """Store the answer to a pull; return False if it is of an earlier generation."""
-        state = self._states[fetch.queue]
-        if state.generation != fetch.generation:
+        state = self.current(fetch)
+        if state is None:
             return False
         state.slices.extend(slices)
-        self._bytes += sum(piece.batch.nbytes for piece in slices)
         state.fetch, state.known_max = next_offset, known_max
         state.corrupt_seen, state.probe = 0, False
         if not state.slices:
@@ -126,16 +140,13 @@ class Prefetch:
 
     def is_caught_up(self, topic: str, broker: str) -> bool:
         """Whether nothing known is left to fetch, so that the caller waits for new messages."""
-        return all(
-            state.error is not None or not (state.probe or state.fetch < state.known_max)
-            for queue, state in self._states.items()
-            if queue.topic == topic and queue.broker == broker
-        )
+        here = [s for q, s in self._states.items() if q.topic == topic and q.broker == broker]
+        return bool(here) and all(s.error is not None or not (s.probe or s.fetch < s.known_max) for s in here)
 
     def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
         """Continue at `offset` because the wanted one is gone; return False if a seek came first."""
-        state = self._states[fetch.queue]
-        if state.generation != fetch.generation:
+        state = self.current(fetch)
+        if state is None:
             return False
         state.fetch, state.known_max, state.incarnation = offset, known_max, incarnation
         state.probe = False
@@ -145,8 +156,8 @@ class Prefetch:
 
     def fail(self, fetch: Fetch, error: RocketqError) -> None:
         """Stop fetching a queue; poll will raise the error."""
-        state = self._states[fetch.queue]
-        if state.generation == fetch.generation:
+        state = self.current(fetch)
+        if state is not None:
             state.error = error
 
     def fail_topic(self, topic: str, broker: str, error: RocketqError) -> None:
@@ -179,41 +190,65 @@ class Prefetch:
         self._order.rotate(-1)
         return taken
 
+    def hand_out(
+        self,
+        rows: int,
+        now_ms: int,
+        fail: FailHandler,
+        *,
+        ordered: bool = False,
+    ) -> Delivery | None:
+        """Hand out at most `rows` messages of the queue whose turn it is; None if no queue has any now.
+
+        A message that failed and is due comes first, alone. With `ordered` a queue of which something is out
+        gives nothing more.
+        """
+        for _ in range(len(self._order)):
+            state = self._states[self._order[0]]
+            self._order.rotate(-1)
+            if not state.may_hand_out(now_ms):
+                continue
+            if ordered:
+                state.settle()
+                if state.deliveries:
+                    continue
+            delivery = state.due_retry(now_ms) or state.hand_out(rows, fail)
+            if delivery is not None:
+                return delivery
+        return None
+
+    def next_due_ms(self) -> int | None:
+        """Return when a message that failed is due next, None if none waits."""
+        times = (state.next_due_ms() for state in self._states.values() if not state.is_leaving)
+        return min((time for time in times if time is not None), default=None)
+
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Hand out next what is at `offset`, forgetting what was fetched ahead."""
-        state = self._states[queue]
-        self._bytes -= sum(piece.batch.nbytes for piece in state.slices)
-        state.slices.clear()
-        state.position = state.fetch = offset
-        state.probe = True
-        state.generation += 1
-        state.error, state.sought, state.paused_until_ms = None, True, 0
+        self._states[queue].begin_at(offset, self._next_generation())
 
     def pause(self, queues: Collection[MessageQueue], until_ms: int) -> None:
         """Do not fetch from queues until `until_ms`, because they or their broker cannot be read now."""
         for queue in queues:
-            self._states[queue].paused_until_ms = until_ms
+            if queue in self._states:
+                self._states[queue].paused_until_ms = until_ms
 
-    def _take_from(self, state: QueueState, rows: int, taken: list[Fetched]) -> int:
+    def _take_from(self, state: ProcessQueue, rows: int, taken: list[Fetched]) -> int:
         count = 0
-        while state.slices and count < rows:
-            piece = state.slices.popleft()
-            self._bytes -= piece.batch.nbytes
-            left = rows - count
-            if piece.rows > left:
-                rest = piece.part(left, piece.rows - left)
-                piece = piece.part(0, left)
-                state.slices.appendleft(rest)
-                self._bytes += rest.batch.nbytes
+        while count < rows:
+            part = state.take(rows - count)
+            if part is None:
+                break
+            piece = part[0]
             taken.append((state.queue, piece))
             count += piece.rows
-            state.position = piece.next_offset
-        if not state.slices:
-            # A reset may have moved `fetch`; the position follows when all slices before it are handed out.
-            state.position = state.fetch
         return count
 
+    def current(self, fetch: Fetch) -> ProcessQueue | None:
+        """Return the queue of a pull, None if it is another generation's or gone."""
+        state = self._states.get(fetch.queue)
+        return state if state is not None and state.generation == fetch.generation else None
 
-def _has_work(state: QueueState, now_ms: int) -> bool:
-    wanted = state.probe or state.fetch < state.known_max
-    return wanted and state.error is None and now_ms >= state.paused_until_ms
+    def _next_generation(self) -> int:
+        # Counted over all queues: one that is lost and comes back has a new generation.
+        self._generations += 1
+        return self._generations

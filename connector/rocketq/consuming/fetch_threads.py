@@ -1,13 +1,15 @@
-"""The threads of a consumer, and the lock they share.
+"""The threads that fetch for a consumer, and the lock they share.
 
     puller    one for each broker: makes the next pull that has something to
               give and fits the buffer, never a held one
     watcher   one for each topic on each broker: when all that is known is
               fetched, asks to be told of more and is held by the broker
-    router    one for each topic: waits for its route to change, and begins with
-              new queues and brokers
 
-A seek therefore never waits for a held call. All end at once when the transport
+Which queues there are is said from outside, with `begin` and `end`: all of a route
+(`rocketq.consuming.route_threads`), or those that a member of a group owns
+(`rocketq.consuming.member`). Both run threads of their own with `start_thread`.
+
+A seek never waits for a held call. All threads end at once when the transport
 is closed: that cuts what they wait for. A call that fails is repeated after a pause; only what
 repeating cannot mend (a corrupt frame twice, an offset that must not be skipped,
 a topic that is gone, a missing permission) stops a queue and comes out of poll.
@@ -17,13 +19,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from rocketq.clock import Clock
-from rocketq.config import ConsumerConfig
+from rocketq.config import Reset
 from rocketq.consuming.damage_diagnosis import diagnosed
 from rocketq.consuming.fetch_buffer import Fetch, Prefetch
-from rocketq.consuming.start_offsets import begin_offsets, resume_offset
+from rocketq.consuming.start_offsets import Beginning, resume_offset
+from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import (
     BrokerUnreachable,
     ClientError,
@@ -39,9 +45,21 @@ from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi, Pulled, replica_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import TopicRoute
 
 log = logging.getLogger("rocketq.consuming.pull_consumer")
+
+#: How often a puller looks whether acknowledgements have made room (RocketMQ: 50 ms under flow control).
+FLOW_CONTROL_MS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How a consumer fetches; the fields are those of its configuration."""
+
+    pull_bytes: int
+    hold_ms: int
+    retry_ms: int
+    offset_reset: Reset
 
 
 class Fetching:
@@ -51,32 +69,43 @@ class Fetching:
         self,
         transport: Transport,
         routes: RouteCache,
-        topics: Sequence[str],
+        filters: Mapping[str, MessageFilter],
         group: str | None,
-        config: ConsumerConfig,
+        settings: FetchSettings,
+        prefetch: Prefetch,
         clock: Clock,
     ) -> None:
-        self._transport, self._routes, self._topics = transport, routes, topics
-        self._group, self._config, self._clock = group, config, clock
+        self._transport, self._routes, self._filters = transport, routes, filters
+        self._group, self._settings, self._clock = group, settings, clock
         self.changed = threading.Condition()
-        self.prefetch = Prefetch(config.prefetch_bytes)
+        self.prefetch = prefetch
         self._stopping = threading.Event()
         self._threads: dict[tuple[str, ...], threading.Thread] = {}
         self._troubled: set[tuple[str, ...]] = set()
         #: What a thread died of, if one did; poll raises it.
         self.defect: Exception | None = None
-        #: Queues of the first routes. `start` speaks of them; later ones are read from their first message.
-        self._initial: frozenset[MessageQueue] = frozenset()
 
-    def start(self) -> None:
-        """Find where to begin and start the threads; raise if no queue can be begun with."""
-        routes = {topic: self._routes.route(topic) for topic in self._topics}
-        self._initial = frozenset(q for route in routes.values() for q in route.read_queues())
-        failed = [error for route in routes.values() for error in self._begin_queues(route)]
-        if failed and not any(True for _ in self.prefetch.states()):
-            raise failed[0]
-        for topic in self._topics:
-            self._start_thread(("router", topic), lambda topic=topic: self._follow_route(topic))  # type: ignore[misc]
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def begin(self, found: Mapping[MessageQueue, Beginning]) -> None:
+        """Begin to fetch queues."""
+        with self.changed:
+            for queue, begin in found.items():
+                self.prefetch.add(queue, begin.offset, begin.max_offset, begin.incarnation, begin.epoch)
+            self.changed.notify_all()
+        for broker, topic in {(queue.broker, queue.topic) for queue in found}:
+            self.start_thread(("puller", broker), partial(self._pull_all, broker))
+            self.start_thread(("watcher", broker, topic), partial(self._watch, broker, topic))
+
+    def wait(self, ms: int) -> None:
+        """Wait for a time, or until the consumer stops."""
+        self._stopping.wait(ms / 1000)
+
+    def wait_for_stop(self) -> None:
+        """Wait until the consumer stops."""
+        self._stopping.wait()
 
     def stop(self) -> None:
         """End all threads; the caller closes the transport first, which cuts their calls."""
@@ -86,49 +115,6 @@ class Fetching:
         while self._threads:
             _, thread = self._threads.popitem()
             thread.join()
-
-    # --- routers -----------------------------------------------------------------
-
-    def _follow_route(self, topic: str) -> None:
-        route = self._routes.route(topic)
-        while not self._stopping.is_set():
-            missing = [q for q in route.read_queues() if q not in self.prefetch]
-            if missing and self._begin_queues(route):
-                self._stopping.wait(self._config.retry_ms / 1000)
-            hold_ms = self._config.retry_ms if missing else self._config.hold_ms
-            route = self._routes.wait_for_change(topic, route, hold_ms)
-            self._troubled.discard(("router", topic))
-
-    def _begin_queues(self, route: TopicRoute) -> list[RocketqError]:
-        """Begin with the queues of a route that are new here; return what stood in the way."""
-        failed: list[RocketqError] = []
-        by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in route.read_queues():
-            if queue not in self.prefetch:
-                by_broker.setdefault(queue.broker, []).append(queue)
-        for broker, queues in by_broker.items():
-            try:
-                self._begin_on_broker(route, broker, queues)
-            except (Closed, OffsetOutOfRange):
-                raise
-            except RocketqError as error:
-                log.warning("Cannot begin with %s on %s yet: %s", route.topic, broker, error)
-                failed.append(error)
-        return failed
-
-    def _begin_on_broker(self, route: TopicRoute, broker: str, queues: Sequence[MessageQueue]) -> None:
-        api = replica_of(route, broker, self._transport)
-        for is_new in (False, True):
-            chosen = [q for q in queues if (q not in self._initial) is is_new]
-            if not chosen:
-                continue
-            found = begin_offsets(api, route.topic, chosen, self._config, self._group, is_new=is_new)
-            with self.changed:
-                for queue, begin in found.items():
-                    self.prefetch.add(queue, begin.offset, begin.max_offset, begin.incarnation)
-                self.changed.notify_all()
-        self._start_thread(("puller", broker), lambda: self._pull_all(broker))
-        self._start_thread(("watcher", broker, route.topic), lambda: self._watch(broker, route.topic))
 
     # --- watchers ----------------------------------------------------------------
 
@@ -142,7 +128,7 @@ class Fetching:
             if self._stopping.is_set():
                 return
             api = replica_of(self._routes.route(topic), broker, self._transport)
-            hold_ms = 0 if total is None else self._config.hold_ms
+            hold_ms = 0 if total is None else self._settings.hold_ms
             try:
                 offsets = api.offsets(topic, after_total=total, wait_ms=hold_ms)
             except TopicNotFound as error:
@@ -151,7 +137,7 @@ class Fetching:
                     self.changed.notify_all()
                 raise
             total = offsets.total
-            self._troubled.discard(("watcher", broker, topic))
+            self.is_well(("watcher", broker, topic))
             with self.changed:
                 maxima = [extent.max for extent in offsets.queues]
                 self.prefetch.note_max(topic, broker, maxima, offsets.incarnation)
@@ -168,7 +154,7 @@ class Fetching:
                 self._pull(fetch)
             finally:
                 with self.changed:
-                    self.prefetch.release(self._config.pull_bytes)
+                    self.prefetch.release(fetch)
                     self.changed.notify_all()
 
     def _next_fetch(self, broker: str) -> Fetch | None:
@@ -176,12 +162,18 @@ class Fetching:
         with self.changed:
             while not self._stopping.is_set():
                 now_ms = self._clock.monotonic_ms()
-                fetch = self.prefetch.next_fetch(broker, self._config.pull_bytes, now_ms)
+                fetch = self.prefetch.next_fetch(broker, self._settings.pull_bytes, now_ms)
                 if fetch is not None:
                     return fetch
-                paused = any(s.paused_until_ms > now_ms for s in self.prefetch.states())
-                self.changed.wait(self._config.retry_ms / 1000 if paused else None)
+                self.changed.wait(self._pause_s(broker, now_ms))
         return None
+
+    def _pause_s(self, broker: str, now_ms: int) -> float | None:
+        """Return how long a puller sleeps at most, None if something will wake it."""
+        if self.prefetch.is_held_back(broker, now_ms):
+            return FLOW_CONTROL_MS / 1000
+        paused = any(state.paused_until_ms > now_ms for state in self.prefetch.states())
+        return self._settings.retry_ms / 1000 if paused else None
 
     def _pull(self, fetch: Fetch) -> None:
         queue = fetch.queue
@@ -191,7 +183,7 @@ class Fetching:
                 self._pull_from(api, fetch)
             except CorruptFrame as error:
                 self._fail_if_corrupt_again(api, fetch, error)
-            self._troubled.discard(("puller", queue.broker))
+            self.is_well(("puller", queue.broker))
         except Closed:
             raise
         except RocketqError as error:
@@ -204,9 +196,9 @@ class Fetching:
                 queue.topic,
                 queue.queue,
                 fetch.offset,
-                max_bytes=self._config.pull_bytes,
-                tag=self._config.tags,
-                sql=self._config.sql,
+                max_bytes=fetch.bytes_max,
+                tag=self._filters[queue.topic].tag,
+                sql=self._filters[queue.topic].sql,
                 group=self._group,
             )
         except OffsetOutOfRange as error:
@@ -215,7 +207,10 @@ class Fetching:
             self._store_pulled(fetch, pulled)
 
     def _store_pulled(self, fetch: Fetch, pulled: Pulled) -> None:
-        if pulled.incarnation != self._incarnation(fetch.queue):
+        incarnation = self._incarnation(fetch)
+        if incarnation is None:
+            return
+        if pulled.incarnation != incarnation:
             self._recreated(fetch, pulled.incarnation, pulled.min_offset, pulled.max_offset)
             return
         slices, next_offset = pulled.bounded_slices()
@@ -227,7 +222,9 @@ class Fetching:
             self.prefetch.store(fetch, slices, next_offset, pulled.max_offset)
 
     def _resume(self, api: BrokerApi, fetch: Fetch, error: OffsetOutOfRange) -> None:
-        incarnation = self._incarnation(fetch.queue)
+        incarnation = self._incarnation(fetch)
+        if incarnation is None:
+            return
         if fetch.offset > error.max_offset:
             # A queue cut short, or the queue of a new topic of the same name?
             now = api.offsets(fetch.queue.topic)
@@ -235,7 +232,7 @@ class Fetching:
                 extent = now.queues[fetch.queue.queue]
                 self._recreated(fetch, now.incarnation, extent.min, extent.max)
                 return
-        offset = resume_offset(error, self._config)
+        offset = resume_offset(error, self._settings.offset_reset)
         with self.changed:
             if offset is None:
                 self.prefetch.fail(fetch, error)
@@ -253,14 +250,15 @@ class Fetching:
                 fetch.queue, error.max_offset, fetch.offset, offset,
             )  # fmt: skip
 
-    def _incarnation(self, queue: MessageQueue) -> str:
+    def _incarnation(self, fetch: Fetch) -> str | None:
+        """Return which topic of its name a pull is of; None if a seek or the queue's loss made it stale."""
         with self.changed:
-            state = self.prefetch.state(queue)
-            return state.incarnation if state is not None else ""
+            state = self.prefetch.current(fetch)
+            return None if state is None else state.incarnation
 
     def _recreated(self, fetch: Fetch, incarnation: str, min_offset: int, max_offset: int) -> None:
         """The topic was deleted and created anew: its offsets mean other messages now."""
-        if self._config.offset_reset == "error":
+        if self._settings.offset_reset == "error":
             why = "it was deleted and created anew; the offsets read so far mean nothing in it"
             error = Conflict(f"topic {fetch.queue.topic}", why, hint="Seek to where reading should go on.")
             with self.changed:
@@ -269,7 +267,7 @@ class Fetching:
                 if state is not None:
                     state.incarnation = incarnation
             return
-        offset = max_offset if self._config.offset_reset == "latest" else min_offset
+        offset = max_offset if self._settings.offset_reset == "latest" else min_offset
         log.warning("Topic %s was created anew; going on in %s at %d", fetch.queue.topic, fetch.queue, offset)
         with self.changed:
             self.prefetch.resume_at(fetch, offset, max_offset, incarnation)
@@ -277,8 +275,8 @@ class Fetching:
     def _fail_if_corrupt_again(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
         """A corrupt frame may be the wire's fault: it counts when it comes again."""
         with self.changed:
-            state = self.prefetch.state(fetch.queue)
-            if state is None or state.generation != fetch.generation:
+            state = self.prefetch.current(fetch)
+            if state is None:
                 return
             state.corrupt_seen += 1
             if state.corrupt_seen == 1:
@@ -295,16 +293,16 @@ class Fetching:
             if not passing:
                 self.prefetch.fail(fetch, error)
                 return
-            until_ms = self._clock.monotonic_ms() + self._config.retry_ms
+            until_ms = self._clock.monotonic_ms() + self._settings.retry_ms
             broken = isinstance(error, BrokerUnreachable)
             alike = [s.queue for s in self.prefetch.states() if broken and s.queue.broker == queue.broker]
             self.prefetch.pause([queue, *alike], until_ms)
         self._routes.invalidate(queue.topic)
-        self._log_once(("puller", queue.broker), error)
+        self.log_once(("puller", queue.broker), error)
 
     # --- threads -----------------------------------------------------------------
 
-    def _start_thread(self, name: tuple[str, ...], work: Callable[[], None]) -> None:
+    def start_thread(self, name: tuple[str, ...], work: Callable[[], None]) -> None:
         """Run `work` in a thread of this name until it returns, unless there is one already."""
         with self.changed:
             if name in self._threads or self._stopping.is_set():
@@ -326,10 +324,10 @@ class Fetching:
                 self._end_with_defect(error)
                 return
             except RocketqError as error:
-                self._log_once(name, error)
+                self.log_once(name, error)
                 if isinstance(error, BrokerUnreachable):
                     self._routes.invalidate(name[-1])
-                self._stopping.wait(self._config.retry_ms / 1000)
+                self._stopping.wait(self._settings.retry_ms / 1000)
             except Exception as error:
                 # A defect. A thread that just ended would look like a topic without news.
                 log.exception("The thread %s failed in an unforeseen way", " ".join(name))
@@ -341,8 +339,12 @@ class Fetching:
             self.defect = error
             self.changed.notify_all()
 
-    def _log_once(self, name: tuple[str, ...], error: RocketqError) -> None:
+    def is_well(self, name: tuple[str, ...]) -> None:
+        """Say that a thread's calls are answered again: its next trouble is logged as new."""
+        self._troubled.discard(name)
+
+    def log_once(self, name: tuple[str, ...], error: RocketqError) -> None:
         """Log trouble when it begins, not at each new try."""
         level = logging.DEBUG if name in self._troubled else logging.WARNING
         self._troubled.add(name)
-        log.log(level, "%s: trying every %d ms: %s", " ".join(name), self._config.retry_ms, error)
+        log.log(level, "%s: trying every %d ms: %s", " ".join(name), self._settings.retry_ms, error)

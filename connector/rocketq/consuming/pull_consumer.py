@@ -6,12 +6,13 @@ nothing at all after `timeout_ms`. `commit` stores the positions of what poll ha
 *returned*, never of what is only fetched; nothing is committed by itself, so a message is read
 again, not lost, when its consumer dies before the commit.
 
-    with client.consumer(["orders"], group="billing") as consumer:
+    with client.pull_consumer(["orders"], group="billing") as consumer:
         for message in consumer.poll(timeout_ms=2_000):
             ...
         consumer.commit()
 
-This consumer reads *all* queues; sharing them among the members of a group is not its business.
+This consumer reads *all* queues and shares them with nobody; the members of a group share them
+(`rocketq.consuming.group_consumer`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rocketq.clock import Clock, SystemClock
-from rocketq.config import ConsumerConfig
-from rocketq.consuming.fetch_threads import Fetching
+from rocketq.config import PullConsumerConfig
+from rocketq.consuming.fetch_buffer import Prefetch
+from rocketq.consuming.fetch_threads import Fetching, FetchSettings
 from rocketq.consuming.records import Fetched, as_arrow, as_messages
+from rocketq.consuming.route_threads import AllQueues
+from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of
@@ -34,8 +38,8 @@ from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 
 
-class Consumer:
-    """Reads topics from all their queues. Thread-safe; made by `Client.consumer`.
+class PullConsumer:
+    """Reads topics from all their queues. Thread-safe; made by `Client.pull_consumer`.
 
     It owns its transport, whose closing cuts the calls that brokers hold for it.
     """
@@ -47,20 +51,27 @@ class Consumer:
         topics: Sequence[str],
         *,
         group: str | None = None,
-        config: ConsumerConfig | None = None,
+        config: PullConsumerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.config = config or ConsumerConfig()
+        self.config = config or PullConsumerConfig()
         self.topics = _checked_topics(topics)
         self.group = _checked_group(group, self.config)
         self._transport, self._routes = transport, routes
         self._closed = False
         self._closing = threading.Lock()
+        config = self.config
         self._fetching = Fetching(
-            transport, routes, self.topics, self.group, self.config, clock or SystemClock()
+            transport,
+            routes,
+            dict.fromkeys(self.topics, MessageFilter(config.tags, config.sql)),
+            self.group,
+            FetchSettings(config.pull_bytes, config.hold_ms, config.retry_ms, config.offset_reset),
+            Prefetch(config.prefetch_bytes),
+            clock or SystemClock(),
         )
         try:
-            self._fetching.start()
+            AllQueues(transport, routes, self.topics, self.group, config, self._fetching).start()
         except BaseException:
             self.close()
             raise
@@ -159,7 +170,7 @@ class Consumer:
     def is_closed(self) -> bool:
         return self._closed
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> PullConsumer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,7 +214,7 @@ def _checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
     return listed
 
 
-def _checked_group(group: str | None, config: ConsumerConfig) -> str | None:
+def _checked_group(group: str | None, config: PullConsumerConfig) -> str | None:
     if group is not None:
         check_user_group(group)
     if group is None and config.start == "group":

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
@@ -23,6 +25,8 @@ CONSUMED_SCHEMA: Final = pa.schema(
     ]
 )
 
+#: The columns that name a message's queue.
+_PLACE: Final = ("topic", "broker", "queue")
 _STORED_AT: Final = CONSUMED_SCHEMA.field("stored_at").type
 
 
@@ -42,8 +46,8 @@ def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     """Return all messages as values."""
     found: list[StoredMessage] = []
     for queue, piece in fetched:
-        columns = [_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
-        born = _values(piece.batch.column("born_at").cast(pa.int64()))
+        columns = [column_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
+        born = column_values(piece.batch.column("born_at").cast(pa.int64()))
         found += [
             StoredMessage(
                 queue,
@@ -62,7 +66,30 @@ def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     return found
 
 
-def _values(column: pa.Array) -> list[Any]:
+def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
+    """Return the last offset of each queue in a batch of CONSUMED_SCHEMA, or in a part of one in its order.
+
+    Raises InvalidConfiguration if the batch has not the columns that say where its messages lie.
+    """
+    missing = [name for name in _PLACE if name not in batch.schema.names]
+    if missing:
+        raise InvalidConfiguration(
+            "batch", ", ".join(missing), "columns are missing that say where the messages lie",
+            hint="Commit a batch as the consumer handed it out.",
+        )  # fmt: skip
+    if not batch.num_rows:
+        return {}
+    ends = {end - 1 for name in _PLACE for end in pc.run_end_encode(batch.column(name)).run_ends.to_pylist()}
+    last = batch.take(pa.array(sorted(ends), pa.int64())) if ends else batch
+    found: dict[MessageQueue, int] = {}
+    places = (last.column(name).to_pylist() for name in (*_PLACE, "offset"))
+    for topic, broker, queue, offset in zip(*places, strict=True):
+        place = MessageQueue(topic, broker, queue)
+        found[place] = max(offset, found.get(place, -1))
+    return found
+
+
+def column_values(column: pa.Array) -> list[Any]:
     # Most columns of most batches are all null, and Arrow boxes each null on its own.
     rows = len(column)
     return [None] * rows if column.null_count == rows else column.to_pylist()

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketq.config import ConsumerConfig
+from rocketq.config import PullConsumerConfig, Reset
 from rocketq.errors import OffsetOutOfRange
-from rocketq.model import MessageQueue
+from rocketq.model import MessageQueue, StartFrom
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.broker_documents import TopicOffsets
+from rocketq.protocol.group_documents import StartRule
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to begin in a queue, how far it reaches, and which topic of that name it is."""
+    """Where to begin in a queue, how far it reaches, which topic it is, and the epoch of a claim."""
 
     offset: int
     max_offset: int
     incarnation: str
+    epoch: int | None = None
 
 
 def begin_offsets(
     broker: BrokerApi,
     topic: str,
     queues: Sequence[MessageQueue],
-    config: ConsumerConfig,
+    config: PullConsumerConfig,
     group: str | None,
     *,
     is_new: bool = False,
@@ -59,7 +61,7 @@ def _begin(
     offsets: TopicOffsets,
     committed: dict[int, int],
     by_time: tuple[int, ...],
-    config: ConsumerConfig,
+    config: PullConsumerConfig,
     is_new: bool,
 ) -> int:
     extent = offsets.queues[queue.queue]
@@ -75,13 +77,46 @@ def _begin(
     return extent.max if wanted == "latest" else extent.min
 
 
-def resume_offset(error: OffsetOutOfRange, config: ConsumerConfig) -> int | None:
+def group_offsets(
+    broker: BrokerApi,
+    topic: str,
+    stored: Mapping[int, int | None],
+    start: StartRule,
+    initial: Collection[MessageQueue],
+    epochs: Mapping[int, int],
+) -> dict[MessageQueue, Beginning]:
+    """Ask a broker where a member begins in queues of a topic; a queue it does not have is left out.
+
+    `stored` has the queues, each with its stored offset, which counts; without one, `start` does. Queues that
+    are not `initial` came into being while the member was running, and are read from their first message:
+    nothing of them can have been meant to be skipped (in RocketMQ the start rule counts for them as well).
+    `epochs` are those of the claims.
+    """
+    offsets = broker.offsets(topic)
+    by_time: tuple[int, ...] = ()
+    if start.where is StartFrom.TIME and start.at_us is not None and None in stored.values():
+        by_time = broker.offsets_at(topic, start.at_us).offsets
+    found = {}
+    for number, offset in stored.items():
+        if number < len(offsets.queues):
+            queue, extent = MessageQueue(topic, broker.broker, number), offsets.queues[number]
+            if offset is None:
+                offset = extent.min
+                if queue in initial and start.where is StartFrom.LAST:
+                    offset = extent.max
+                elif queue in initial and number < len(by_time):
+                    offset = by_time[number]
+            found[queue] = Beginning(offset, extent.max, offsets.incarnation, epochs.get(number))
+    return found
+
+
+def resume_offset(error: OffsetOutOfRange, offset_reset: Reset) -> int | None:
     """Return where to go on after an offset that is not there, or None if that must be an error.
 
     Beyond the end there is nothing earlier to prefer: the queue was cut, so both go on at its end.
     """
-    if config.offset_reset == "error":
+    if offset_reset == "error":
         return None
-    if config.offset_reset == "latest":
+    if offset_reset == "latest":
         return error.max_offset
     return error.corrected

@@ -8,6 +8,7 @@
     │   ├── SendFailed                     SEND_FAILED
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
     │   ├── Closed                         CLOSED
+    │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
     │   ├── CoordinatorUnknown             COORDINATOR_UNKNOWN
     │   ├── CoordinatorConflict            COORDINATOR_CONFLICT
@@ -20,16 +21,22 @@
     │   ├── InvalidFilter                  INVALID_FILTER             400
     │   ├── NoPermission                   NO_PERMISSION              403
     │   ├── ReservedName                   RESERVED_NAME              403   `message_errors`
+    │   ├── GroupDisabled                  GROUP_DISABLED             403   `group_errors`
     │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `server_errors`
     │   ├── NotFound                       NOT_FOUND                  404
     │   ├── TopicNotFound                  TOPIC_NOT_FOUND            404
     │   ├── QueueNotFound                  QUEUE_NOT_FOUND            404
     │   ├── SinkNotFound                   SINK_NOT_FOUND             404   `sink_errors`
+    │   ├── GroupNotFound                  GROUP_NOT_FOUND            404   `group_errors`
+    │   ├── MemberUnknown                  MEMBER_UNKNOWN             404   `group_errors`
     │   ├── MethodNotAllowed               METHOD_NOT_ALLOWED         405
     │   ├── TooSlow                        TOO_SLOW                   408
     │   ├── Conflict                       CONFLICT                   409
     │   ├── UnreadMessages                 UNREAD_MESSAGES            409   `topic_errors`
     │   ├── BrokerNameTaken                BROKER_NAME_TAKEN          409   `registration_errors`
+    │   ├── ClaimLost                      CLAIM_LOST                 409   `group_errors`
+    │   ├── QueuesOwned                    QUEUES_OWNED               409   `group_errors`
+    │   ├── MembersActive                  MEMBERS_ACTIVE             409   `group_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
     │   ├── NotCoordinator                 NOT_COORDINATOR            409
@@ -67,6 +74,15 @@ from rocketq.errors.client_errors import (
     NameServersUnreachable,
     RouteNotFound,
     SendFailed,
+)
+from rocketq.errors.consuming_errors import RetriesExhausted
+from rocketq.errors.group_errors import (
+    ClaimLost,
+    GroupDisabled,
+    GroupNotFound,
+    MembersActive,
+    MemberUnknown,
+    QueuesOwned,
 )
 from rocketq.errors.message_errors import InvalidMessage, ReservedName
 from rocketq.errors.registration_errors import BrokerNameTaken
@@ -122,6 +138,7 @@ __all__ = [
     "BrokerNameTaken",
     "BrokerUnavailable",
     "BrokerUnreachable",
+    "ClaimLost",
     "ClientError",
     "Closed",
     "CommitUnanswered",
@@ -131,6 +148,8 @@ __all__ = [
     "CoordinatorUnreachable",
     "CorruptFrame",
     "ForeignOrigin",
+    "GroupDisabled",
+    "GroupNotFound",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -139,6 +158,8 @@ __all__ = [
     "InvalidName",
     "InvalidRequest",
     "JsonFacts",
+    "MemberUnknown",
+    "MembersActive",
     "MethodNotAllowed",
     "MisdirectedRequest",
     "NameServersUnreachable",
@@ -148,8 +169,10 @@ __all__ = [
     "OffsetOutOfRange",
     "ParticipantUnknown",
     "QueueNotFound",
+    "QueuesOwned",
     "RemoteError",
     "ReservedName",
+    "RetriesExhausted",
     "RocketqError",
     "RouteNotFound",
     "SendFailed",

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
-from rocketq.net.server_api import ServerApi
+from rocketq.net.group_api import GroupApi
 from rocketq.net.transport import (
     PULL_ANSWER_BYTES_MAX,
     Body,
@@ -30,9 +30,7 @@ from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     BrokerStatistics,
     ClockRequest,
-    CommitOffsetsRequest,
     CreateTopicRequest,
-    GroupOffsets,
     KeySearchAnswer,
     MessageDocument,
     SendAnswer,
@@ -97,7 +95,7 @@ class Pulled:
         return found, self.next_offset if stopped_at is None else stopped_at
 
 
-class BrokerApi(ServerApi):
+class BrokerApi(GroupApi):
     """One broker process. Cheap to make: the transport owns the connections."""
 
     def __init__(
@@ -150,6 +148,8 @@ class BrokerApi(ServerApi):
         sql: str | None = None,
         wait_ms: int = 0,
         group: str | None = None,
+        client_id: str | None = None,
+        epoch: int | None = None,
         timeout_ms: int | None = None,
     ) -> Pulled:
         """Pull frames from `offset` on; held at most `wait_ms` while there are none.
@@ -157,7 +157,11 @@ class BrokerApi(ServerApi):
         Through a filter, `tag` or `sql` (docs/filters.md), the frames are filtered, and an answer without
         any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
 
-        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, BrokerUnreachable.
+        `group` is who asks; `client_id` and `epoch` belong to a member, which is refused a queue that it does
+        not own.
+
+        Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, GroupDisabled,
+        ClaimLost, BrokerUnreachable.
         """
         answer = self._call(
             "GET",
@@ -171,6 +175,8 @@ class BrokerApi(ServerApi):
                 "sql": sql,
                 "wait_ms": wait_ms or None,
                 "group": group,
+                "client_id": client_id,
+                "epoch": epoch,
             },
             headers=_ACCEPT_FRAMES,
             timeout_ms=timeout_ms,
@@ -241,16 +247,6 @@ class BrokerApi(ServerApi):
         """Return the offset that a time names in every queue."""
         query: Query = {"at": at_us, "boundary": boundary.value}
         return self._get(path_of("topics", topic, "offsets"), TimeOffsets, query=query)
-
-    def group_offsets(self, group: str, topic: str | None = None) -> GroupOffsets:
-        """Return a group's progress on this broker; what it never committed is absent."""
-        path = path_of("groups", group, "offsets")
-        return self._get(path, GroupOffsets, query={"topic": topic})
-
-    def commit_offsets(self, group: str, request: CommitOffsetsRequest) -> GroupOffsets:
-        """Store a group's progress."""
-        path = path_of("groups", group, "offsets")
-        return self._send("PUT", path, request, GroupOffsets)
 
     # --- topics ------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from rocketq import model
 from rocketq.errors import InvalidRequest
 from rocketq.model import (
     Appended,
+    GroupKind,
     Int64,
     MessageQueue,
     QueueOffsets,
@@ -147,10 +148,16 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsetsRequest:
-    """Store a group's progress. Offsets only advance, unless `reset` says they may go back."""
+    """Store a group's progress, not as one of its members (for those: `group_documents.MemberCommit`).
+
+    Offsets only advance, unless `reset` says they may go back. Queues that a member owns are refused unless
+    `force`: their owners then lose them. `kind` says who keeps this progress; None leaves it as it was.
+    """
 
     offsets: tuple[GroupOffset, ...] = field(hash=False)
     reset: bool = False
+    force: bool = False
+    kind: GroupKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

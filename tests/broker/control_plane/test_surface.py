@@ -86,6 +86,26 @@ def test_a_group_s_lag_is_shown_and_unknown_is_not_zero(broker: Http) -> None:
     assert metric(broker, "rocketmq_consumer_lag_messages", topic="orders", consumer_group="billing") == 7
 
 
+def test_members_and_the_age_of_what_a_group_has_not_read_are_shown(broker: Http) -> None:
+    beat = {"started_at_us": 1, "subscriptions": [{"topic": "orders"}], "language": "python", "version": "1"}
+    assert broker.put("/v1/groups/billing/members/a@1", beat).status == 200
+    assert broker.put("/v1/groups/billing/members/b@2", beat).status == 200
+    producer = {"started_at_us": 1, "language": "go"}
+    assert broker.put("/v1/producers/web/members/p@1", producer).status == 200
+    labels = {"consumer_group": "billing", "language": "python", "version": "1"}
+    assert metric(broker, "rocketmq_consumer_connections", **labels) == 2
+    assert metric(broker, "rocketmq_producer_connections", producer_group="web", language="go") == 1
+    broker.send("orders", stream(numbered(9)), "?queue=0")
+    place = {"topic": "orders", "queue": 0, "offset": 9}
+    assert broker.put("/v1/groups/ready/offsets", {"offsets": [place]}).status == 200
+    assert broker.put("/v1/groups/late/offsets", {"offsets": [{**place, "offset": 8}]}).status == 200
+    # A scrape is given what the one before had read.
+    while "rocketmq_consumer_lag_latency{" not in broker.get("/metrics").body.decode():
+        pass
+    assert metric(broker, "rocketmq_consumer_lag_latency", topic="orders", consumer_group="ready") == 0
+    assert metric(broker, "rocketmq_consumer_lag_latency", topic="orders", consumer_group="late") >= 0
+
+
 def test_a_filtered_pull_counts_what_it_gave(broker: Http) -> None:
     broker.send_json("orders", *[{"body": "x", "tag": tag} for tag in ("a", "b", "a")], query="?queue=0")
     broker.pull("orders", 0, 0, tag="a", group="billing")

@@ -14,12 +14,12 @@ from rocketq import (
     CONSUMED_SCHEMA,
     Client,
     Closed,
-    Consumer,
     InvalidConfiguration,
     InvalidFilter,
     Message,
     MessageQueue,
     OffsetOutOfRange,
+    PullConsumer,
     RouteNotFound,
     StoredMessage,
     TopicNotFound,
@@ -34,7 +34,7 @@ def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) ->
         producer.send_batch(topic, [Message(b"%d" % n) for n in range(first, first + count)])
 
 
-def take(consumer: Consumer, count: int, at_once: int = 500) -> list[StoredMessage]:
+def take(consumer: PullConsumer, count: int, at_once: int = 500) -> list[StoredMessage]:
     """Poll until `count` messages have come."""
     found: list[StoredMessage] = []
     while len(found) < count:
@@ -52,7 +52,7 @@ def test_all_queues_of_all_topics_are_read_each_in_its_order(mq: Client, topic: 
     other = f"{topic}-other"
     fill(mq, topic, 700)
     fill(mq, other, 300, first=700)
-    with mq.consumer([topic, other], start="earliest") as consumer:
+    with mq.pull_consumer([topic, other], start="earliest") as consumer:
         messages = take(consumer, 1_000, at_once=37)
         assert consumer.poll(timeout_ms=0) == []
     assert numbers(messages) == list(range(1_000))
@@ -65,7 +65,7 @@ def test_all_queues_of_all_topics_are_read_each_in_its_order(mq: Client, topic: 
 
 def test_arrow_batches_hold_what_messages_hold(mq: Client, topic: str) -> None:
     fill(mq, topic, 100)
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         batches = []
         while sum(b.num_rows for b in batches) < 100:
             batches.append(consumer.poll_arrow(max_messages=30, timeout_ms=WAIT_MS))
@@ -89,7 +89,7 @@ def test_a_filter_chooses_messages_and_progress_passes_over_the_others(
     with mq.producer() as producer:
         producer.send_batch(topic, sent)
         producer.send_batch(topic, [Message(b"last", tag="other")] * 40)
-    with mq.consumer(topic, group=f"{topic}-g", **chosen) as consumer:
+    with mq.pull_consumer(topic, group=f"{topic}-g", **chosen) as consumer:
         first = take(consumer, 33, at_once=7)
         # What is fetched ahead and not handed out yet is not passed over.
         assert sum(consumer.positions().values()) < 400
@@ -100,23 +100,23 @@ def test_a_filter_chooses_messages_and_progress_passes_over_the_others(
         assert consumer.lag() == dict.fromkeys(consumer.positions(), 0)
     assert numbers(messages) == [n for n in range(400) if n % 10 in (0, 7)]
     assert len({(m.queue, m.offset) for m in messages}) == 80
-    with mq.consumer(topic, start="earliest") as plain:
+    with mq.pull_consumer(topic, start="earliest") as plain:
         offsets = {m.body: (m.queue, m.offset) for m in take(plain, 440)}
     assert all(offsets[m.body] == (m.queue, m.offset) for m in messages)
-    with mq.consumer(topic, group=f"{topic}-g", **chosen) as consumer:
+    with mq.pull_consumer(topic, group=f"{topic}-g", **chosen) as consumer:
         assert sum(consumer.positions().values()) == 440
 
 
 def test_a_wrong_filter_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(InvalidFilter, match="position 7"):
-        Client("nowhere:1").consumer("t", sql="amount ~ 3")
+        Client("nowhere:1").pull_consumer("t", sql="amount ~ 3")
     with pytest.raises(InvalidConfiguration, match="together with sql"):
-        Client("nowhere:1").consumer("t", tags="a", sql="a = 1")
+        Client("nowhere:1").pull_consumer("t", tags="a", sql="a = 1")
 
 
 def test_poll_returns_as_soon_as_something_arrives(mq: Client, topic: str) -> None:
     fill(mq, topic, 0)
-    with mq.consumer(topic, start="latest") as consumer, mq.producer() as producer:
+    with mq.pull_consumer(topic, start="latest") as consumer, mq.producer() as producer:
         assert consumer.poll(timeout_ms=0) == []
         sending = threading.Timer(0.2, producer.send, (topic, b"news"))
         sending.start()
@@ -126,37 +126,37 @@ def test_poll_returns_as_soon_as_something_arrives(mq: Client, topic: str) -> No
 
 def test_a_group_goes_on_at_its_committed_offset_not_at_its_fetched_one(mq: Client, topic: str) -> None:
     fill(mq, topic, 200)
-    with mq.consumer(topic, group="g-resume") as first:
+    with mq.pull_consumer(topic, group="g-resume") as first:
         read = take(first, 80)
         first.commit()
         take(first, 20)
-    with mq.consumer(topic, group="g-resume") as second:
+    with mq.pull_consumer(topic, group="g-resume") as second:
         rest = take(second, 120)
     assert numbers(read + rest) == list(range(200))
 
 
 def test_an_unknown_group_starts_where_the_fallback_says(mq: Client, topic: str) -> None:
     fill(mq, topic, 10)
-    with mq.consumer(topic, group="g-new") as consumer:
+    with mq.pull_consumer(topic, group="g-new") as consumer:
         assert len(take(consumer, 10)) == 10
-    with mq.consumer(topic, group="g-new", start_fallback="latest") as consumer:
+    with mq.pull_consumer(topic, group="g-new", start_fallback="latest") as consumer:
         assert sum(consumer.positions().values()) == 10
     with pytest.raises(OffsetOutOfRange):
-        mq.consumer(topic, group="g-new", start_fallback="error")
+        mq.pull_consumer(topic, group="g-new", start_fallback="error")
 
 
 def test_a_start_by_time_takes_what_was_stored_from_then_on(mq: Client, topic: str) -> None:
     fill(mq, topic, 10, queues=1)
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         last = max(message.stored_at_us for message in take(consumer, 10))
     fill(mq, topic, 5, first=10)
-    with mq.consumer(topic, start="time", start_timestamp_us=last + 1) as consumer:
+    with mq.pull_consumer(topic, start="time", start_timestamp_us=last + 1) as consumer:
         assert numbers(take(consumer, 5)) == list(range(10, 15))
 
 
 def test_a_seek_drops_what_was_fetched_ahead_and_a_commit_may_then_go_back(mq: Client, topic: str) -> None:
     fill(mq, topic, 50, queues=1)
-    with mq.consumer(topic, group="g-seek") as consumer:
+    with mq.pull_consumer(topic, group="g-seek") as consumer:
         take(consumer, 50)
         consumer.commit()
         queue = max(consumer.positions(), key=lambda q: consumer.positions()[q])
@@ -166,13 +166,13 @@ def test_a_seek_drops_what_was_fetched_ahead_and_a_commit_may_then_go_back(mq: C
         assert [m.offset for m in again] == list(range(3, end))
         consumer.seek(queue, 2)
         consumer.commit()
-    with mq.consumer(topic, group="g-seek") as consumer:
+    with mq.pull_consumer(topic, group="g-seek") as consumer:
         assert consumer.positions()[queue] == 2
 
 
 def test_a_seek_below_a_long_wait_is_answered_at_once(mq: Client, topic: str) -> None:
     fill(mq, topic, 10, queues=1)
-    with mq.consumer(topic, start="latest", hold_ms=60_000) as consumer:
+    with mq.pull_consumer(topic, start="latest", hold_ms=60_000) as consumer:
         assert consumer.poll(timeout_ms=200) == []
         for queue in consumer.positions():
             consumer.seek(queue, 0)
@@ -185,7 +185,7 @@ def test_an_offset_beyond_the_end_is_corrected_with_a_warning(
     fill(mq, topic, 10, queues=1)
     with (
         caplog.at_level(logging.WARNING, "rocketq.consuming.pull_consumer"),
-        mq.consumer(topic, start="earliest") as consumer,
+        mq.pull_consumer(topic, start="earliest") as consumer,
     ):
         take(consumer, 10)
         queue, end = max(consumer.positions().items(), key=lambda pair: pair[1])
@@ -204,7 +204,7 @@ def test_an_offset_beyond_the_end_is_corrected_with_a_warning(
 
 def test_an_offset_that_must_not_be_skipped_is_raised_until_it_is_sought(mq: Client, topic: str) -> None:
     fill(mq, topic, 10, queues=1)
-    with mq.consumer(topic, start="earliest", offset_reset="error") as consumer:
+    with mq.pull_consumer(topic, start="earliest", offset_reset="error") as consumer:
         take(consumer, 10)
         queue, end = max(consumer.positions().items(), key=lambda pair: pair[1])
         consumer.seek(queue, end + 5)
@@ -221,7 +221,7 @@ def test_a_backlog_larger_than_the_buffer_is_read_in_bounded_memory(mq: Client, 
     table = pa.table({"body": pa.array([bytes(1_000)] * 20_000, pa.binary())})
     with mq.producer(timeout_ms=60_000) as producer:
         producer.send_batch(topic, table)
-    with mq.consumer(topic, start="earliest", prefetch_bytes=1 << 20, pull_bytes=1 << 18) as consumer:
+    with mq.pull_consumer(topic, start="earliest", prefetch_bytes=1 << 20, pull_bytes=1 << 18) as consumer:
         rows = 0
         while rows < 20_000:
             batch = consumer.poll_arrow(max_messages=5_000, timeout_ms=WAIT_MS)
@@ -232,7 +232,7 @@ def test_a_backlog_larger_than_the_buffer_is_read_in_bounded_memory(mq: Client, 
 
 def test_queues_that_are_added_are_read_from_their_first_message(mq: Client, topic: str) -> None:
     fill(mq, topic, 10, queues=1)
-    with mq.consumer(topic, start="latest") as consumer:
+    with mq.pull_consumer(topic, start="latest") as consumer:
         assert len(consumer.positions()) == 2
         mq.alter_topic(topic, read_queues=3, write_queues=3)
         with mq.producer() as producer:
@@ -251,7 +251,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
     fill(mq, topic, 20, queues=1)
     with (
         caplog.at_level(logging.WARNING, "rocketq.consuming.pull_consumer"),
-        mq.consumer(topic, start="earliest") as consumer,
+        mq.pull_consumer(topic, start="earliest") as consumer,
     ):
         take(consumer, 20)
         mq.delete_topic(topic)
@@ -269,7 +269,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
 
 def test_close_does_not_wait_for_a_held_call(mq: Client, topic: str) -> None:
     fill(mq, topic, 1, queues=1)
-    consumer = mq.consumer(topic, start="latest", hold_ms=60_000)
+    consumer = mq.pull_consumer(topic, start="latest", hold_ms=60_000)
     assert consumer.poll(timeout_ms=300) == []
     closing = threading.Thread(target=consumer.close)
     begun = time.monotonic()
@@ -283,7 +283,7 @@ def test_close_does_not_wait_for_a_held_call(mq: Client, topic: str) -> None:
 
 def test_close_wakes_a_poll_that_waits(mq: Client, topic: str) -> None:
     fill(mq, topic, 0, queues=1)
-    consumer = mq.consumer(topic, start="latest")
+    consumer = mq.pull_consumer(topic, start="latest")
     outcome: list[object] = []
 
     def wait() -> None:
@@ -301,11 +301,11 @@ def test_close_wakes_a_poll_that_waits(mq: Client, topic: str) -> None:
 
 def test_what_cannot_be_consumed_is_refused_when_the_consumer_is_made(mq: Client, topic: str) -> None:
     with pytest.raises(RouteNotFound):
-        mq.consumer(topic, start="earliest")
+        mq.pull_consumer(topic, start="earliest")
     with pytest.raises(InvalidConfiguration):
-        mq.consumer([], start="earliest")
+        mq.pull_consumer([], start="earliest")
     fill(mq, topic, 1)
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         with pytest.raises(InvalidConfiguration, match="no group"):
             consumer.commit()
         with pytest.raises(InvalidConfiguration):
@@ -316,6 +316,6 @@ def test_what_cannot_be_consumed_is_refused_when_the_consumer_is_made(mq: Client
 
 def test_the_lag_is_what_was_not_handed_out(mq: Client, topic: str) -> None:
     fill(mq, topic, 30)
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         take(consumer, 12)
         assert sum(consumer.lag().values()) == 18

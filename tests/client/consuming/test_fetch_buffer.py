@@ -33,7 +33,7 @@ def filled(*queues: tuple[MessageQueue, int], bytes_max: int = 1 << 20) -> Prefe
         assert fetch is not None
         rows = dict(queues)[fetch.queue]
         prefetch.store(fetch, [part(fetch.queue, 0, rows)], rows, rows)
-        prefetch.release(1)
+        prefetch.release(fetch)
     return prefetch
 
 
@@ -60,9 +60,10 @@ def test_positions_are_of_what_was_handed_out_not_of_what_is_fetched() -> None:
 def test_a_pull_is_admitted_while_it_fits_or_the_buffer_is_empty() -> None:
     prefetch = Prefetch(100)
     prefetch.add(A, 0, 10, "i")
-    assert prefetch.next_fetch("a", 1_000, 0) == Fetch(A, 0, 0)
+    first = prefetch.next_fetch("a", 1_000, 0)
+    assert first == Fetch(A, 0, 1, 1_000)
     assert prefetch.next_fetch("a", 1_000, 0) is None
-    prefetch.release(1_000)
+    prefetch.release(first)
     assert prefetch.next_fetch("a", 1_000, 0) is not None
 
 
@@ -75,7 +76,7 @@ def test_the_answer_to_a_pull_before_a_seek_is_dropped() -> None:
     assert not prefetch.store(fetch, [part(A, 0, 3)], 3, 10)
     assert not prefetch.resume_at(fetch, 9, 10, "i")
     assert not prefetch.has_messages()
-    assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 5, 1)
+    assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 5, 2, 1)
 
 
 def test_a_seek_is_followed_by_a_pull_even_where_nothing_is_known_to_be() -> None:
@@ -84,7 +85,7 @@ def test_a_seek_is_followed_by_a_pull_even_where_nothing_is_known_to_be() -> Non
     assert prefetch.is_caught_up("t", "a")
     prefetch.seek(A, 1_000)
     assert not prefetch.is_caught_up("t", "a")
-    assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 1_000, 1)
+    assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 1_000, 2, 1)
 
 
 def test_an_error_follows_the_messages_before_it_and_a_seek_clears_it() -> None:
@@ -162,7 +163,7 @@ class PrefetchMachine(RuleBasedStateMachine):
         if state.generation != fetch.generation or state.fetch == fetch.offset:
             parts = [part(fetch.queue, fetch.offset, rows)] if rows > 0 else []
             self.prefetch.store(fetch, parts, fetch.offset + max(rows, 0), self.LENGTH)
-        self.prefetch.release(500)
+        self.prefetch.release(fetch)
 
     @rule(count=st.integers(1, 12))
     def take(self, count: int) -> None:

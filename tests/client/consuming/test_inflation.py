@@ -51,7 +51,7 @@ def test_a_consumer_reads_on_where_a_bound_made_it_stop(cluster: LocalCluster, t
                 batch = from_messages([Message(body)] * 5)
                 producer.send_batch(topic, batch, queue=queue, compression="zstd")
         got: list[int] = []
-        with client.consumer([topic], start="earliest") as consumer:
+        with client.pull_consumer([topic], start="earliest") as consumer:
             while len(got) < 25:
                 messages = consumer.poll(max_messages=2, timeout_ms=20_000)
                 assert messages, f"only {len(got)} messages came"

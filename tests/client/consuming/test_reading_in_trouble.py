@@ -64,7 +64,7 @@ def offsets(messages: list) -> list[int]:  # type: ignore[type-arg]
 
 def test_a_frame_damaged_on_its_way_is_fetched_again(broker: SmallBroker, mq: Client) -> None:
     broker.script["pull"] = [damaged]
-    with mq.consumer(TOPIC, start="earliest") as consumer:
+    with mq.pull_consumer(TOPIC, start="earliest") as consumer:
         assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
 
 
@@ -72,7 +72,7 @@ def test_a_damaged_frame_raises_after_the_messages_before_it_until_a_seek(
     broker: SmallBroker, mq: Client
 ) -> None:
     broker.script["pull"] = [lambda answer: answer, damaged, damaged]
-    with mq.consumer(TOPIC, start="earliest") as consumer:
+    with mq.pull_consumer(TOPIC, start="earliest") as consumer:
         assert offsets(consumer.poll(timeout_ms=WAIT_MS)) == [0, 1, 2, 3, 4]
         for _ in range(2):
             with pytest.raises(CorruptFrame) as caught:
@@ -92,7 +92,7 @@ def test_what_retention_removed_is_skipped_with_a_warning_that_names_it(
     broker.group = {0: 3}
     with (
         caplog.at_level(logging.WARNING, "rocketq.consuming.pull_consumer"),
-        mq.consumer(TOPIC, group="g") as consumer,
+        mq.pull_consumer(TOPIC, group="g") as consumer,
     ):
         assert offsets(consumer.poll(timeout_ms=WAIT_MS)) == [7, 8, 9]
     assert f"Messages [3, 7) of {QUEUE} are gone" in caplog.text
@@ -101,7 +101,7 @@ def test_what_retention_removed_is_skipped_with_a_warning_that_names_it(
 def test_what_retention_removed_can_be_an_error(broker: SmallBroker, mq: Client) -> None:
     broker.queues[0].min = 7
     broker.group = {0: 3}
-    with mq.consumer(TOPIC, group="g", offset_reset="error") as consumer:
+    with mq.pull_consumer(TOPIC, group="g", offset_reset="error") as consumer:
         with pytest.raises(OffsetOutOfRange):
             consumer.poll(timeout_ms=WAIT_MS)
         assert consumer.positions() == {QUEUE: 3}
@@ -110,7 +110,7 @@ def test_what_retention_removed_can_be_an_error(broker: SmallBroker, mq: Client)
 def test_with_reset_to_latest_only_later_messages_are_read(broker: SmallBroker, mq: Client) -> None:
     broker.queues[0].min = 7
     broker.group = {0: 3}
-    with mq.consumer(TOPIC, group="g", offset_reset="latest") as consumer:
+    with mq.pull_consumer(TOPIC, group="g", offset_reset="latest") as consumer:
         while consumer.positions() != {QUEUE: 10}:
             assert consumer.poll(timeout_ms=10) == []
         put(broker, 10, 12)
@@ -123,7 +123,7 @@ def test_a_committed_offset_beyond_the_end_is_noticed_at_once(
     broker.group = {0: 500}
     with (
         caplog.at_level(logging.WARNING, "rocketq.consuming.pull_consumer"),
-        mq.consumer(TOPIC, group="g") as consumer,
+        mq.pull_consumer(TOPIC, group="g") as consumer,
     ):
         while consumer.positions() != {QUEUE: 10}:
             assert consumer.poll(timeout_ms=10) == []
@@ -146,7 +146,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "rocketq.consuming.pull_consumer"),
-        mq.consumer(TOPIC, start="earliest", hold_ms=50) as consumer,
+        mq.pull_consumer(TOPIC, start="earliest", hold_ms=50) as consumer,
     ):
         while consumer.positions() != {QUEUE: 10}:
             consumer.poll(timeout_ms=WAIT_MS)
@@ -158,7 +158,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(
 
 
 def test_a_topic_made_anew_can_be_an_error(broker: SmallBroker, mq: Client) -> None:
-    with mq.consumer(TOPIC, start="earliest", offset_reset="error", hold_ms=50) as consumer:
+    with mq.pull_consumer(TOPIC, start="earliest", offset_reset="error", hold_ms=50) as consumer:
         while consumer.positions() != {QUEUE: 10}:
             consumer.poll(timeout_ms=WAIT_MS)
         remake(broker, 100, 120)
@@ -170,20 +170,20 @@ def test_a_topic_made_anew_can_be_an_error(broker: SmallBroker, mq: Client) -> N
 
 def test_a_temporary_refusal_is_retried(broker: SmallBroker, mq: Client) -> None:
     broker.script["pull"] = [refusal(BrokerUnavailable("broker-a", "starting")), Answer(hang_up=True)]
-    with mq.consumer(TOPIC, start="earliest", retry_ms=10) as consumer:
+    with mq.pull_consumer(TOPIC, start="earliest", retry_ms=10) as consumer:
         assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
 
 
 def test_poll_raises_a_missing_permission(broker: SmallBroker, mq: Client) -> None:
     broker.script["pull"] = [refusal(NoPermission("reading", TOPIC))]
-    with mq.consumer(TOPIC, start="earliest") as consumer, pytest.raises(NoPermission):
+    with mq.pull_consumer(TOPIC, start="earliest") as consumer, pytest.raises(NoPermission):
         consumer.poll(timeout_ms=WAIT_MS)
 
 
 def test_a_commit_after_a_seek_says_that_it_may_go_back(
     broker: SmallBroker, small: SmallCluster, mq: Client
 ) -> None:
-    with mq.consumer(TOPIC, group="g") as consumer:
+    with mq.pull_consumer(TOPIC, group="g") as consumer:
         while consumer.positions() != {QUEUE: 10}:
             consumer.poll(timeout_ms=WAIT_MS)
         consumer.commit()

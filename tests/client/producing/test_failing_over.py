@@ -59,7 +59,7 @@ def test_sending_survives_a_killed_broker_and_nothing_is_lost(own_cluster: Local
             producer.flush()
             assert all(future.result().queue.broker == "broker-b" for future in futures)
         own_cluster.restart("broker-a")
-        with mq.consumer(topic, start="earliest") as consumer:
+        with mq.pull_consumer(topic, start="earliest") as consumer:
             found: set[bytes] = set()
             while len(found) < 420:
                 messages = consumer.poll(timeout_ms=60_000)
@@ -100,7 +100,7 @@ def test_a_frozen_broker_delays_one_send_and_is_then_avoided(own_cluster: LocalC
 def test_without_nameservers_known_topics_are_sent_to_and_read(own_cluster: LocalCluster, topic: str) -> None:
     with Client(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.producer() as producer, mq.consumer(topic, start="earliest") as consumer:
+        with mq.producer() as producer, mq.pull_consumer(topic, start="earliest") as consumer:
             producer.send(topic, b"before")
             own_cluster.kill("nameserver-1")
             own_cluster.kill("nameserver-2")
@@ -135,7 +135,10 @@ def test_a_consumer_goes_on_when_its_broker_comes_back(own_cluster: LocalCluster
     with Client(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         first, second = (MessageQueue(topic, broker, 0) for broker in ("broker-a", "broker-b"))
-        with mq.producer(timeout_ms=30_000) as producer, mq.consumer(topic, start="earliest") as consumer:
+        with (
+            mq.producer(timeout_ms=30_000) as producer,
+            mq.pull_consumer(topic, start="earliest") as consumer,
+        ):
             producer.send(topic, b"1", queue=first)
             assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"1"]
             own_cluster.kill("broker-a")
@@ -155,7 +158,7 @@ def test_a_consumer_begins_with_live_brokers_and_adds_the_others_later(
             producer.send(topic, b"a", queue=MessageQueue(topic, "broker-a", 0))
             producer.send(topic, b"b", queue=MessageQueue(topic, "broker-b", 0))
         own_cluster.kill("broker-a")
-        with mq.consumer(topic, start="earliest") as consumer:
+        with mq.pull_consumer(topic, start="earliest") as consumer:
             assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"b"]
             own_cluster.restart("broker-a")
             assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"a"]

@@ -40,7 +40,7 @@ _fresh = itertools.count()
 def read_all(mq: Client, topic: str, count: int) -> pa.Table:
     """Return the first `count` messages of a topic, from the beginning of all its queues."""
     batches: list[pa.RecordBatch] = []
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         while sum(batch.num_rows for batch in batches) < count:
             batch = consumer.poll_arrow(timeout_ms=60_000)
             assert batch.num_rows, "the rest never came"
@@ -55,7 +55,7 @@ def test_a_sent_message_comes_back_as_it_was(mq: Client, topic: str) -> None:
             topic, b"\x00body", key=b"k\xff", tag="paid", properties={"region": "eu", "n": "1"}
         )
     assert sent.status is SendStatus.SEND_OK
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         (message,) = consumer.poll(timeout_ms=60_000)
     assert (message.queue, message.offset) == (sent.queue, sent.offset)
     assert message.message_id == sent.message_id
@@ -390,7 +390,7 @@ def test_a_reserved_topic_is_neither_made_nor_sent_to(mq: Client, name: str) -> 
 
 def test_a_reserved_group_is_refused(mq: Client, topic: str) -> None:
     with pytest.raises(ReservedName, match="CID_RMQ_SYS_TRANS"):
-        mq.consumer(topic, group="CID_RMQ_SYS_TRANS")
+        mq.pull_consumer(topic, group="CID_RMQ_SYS_TRANS")
 
 
 def test_no_messages_are_no_results(mq: Client, topic: str) -> None:

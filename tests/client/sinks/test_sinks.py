@@ -67,7 +67,7 @@ def on_both(producer: Producer, sink: Sink, client: Client, batch: int, run: str
 
 def bodies(client: Client, topic: str) -> list[str]:
     """All messages of a topic, by broker and offset."""
-    with client.consumer(topic, start="earliest") as consumer:
+    with client.pull_consumer(topic, start="earliest") as consumer:
         found = []
         while len(found) < sum(q.max for one in client.describe_topic(topic).values() for q in one.queues):
             found += consumer.poll(timeout_ms=10_000)

@@ -17,13 +17,30 @@ from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq_broker.store.log.consume_queues import QueueRange
-from rocketq_broker.store.machines.group_table import GroupTable, OffsetsCommitted
+from rocketq_broker.store.machines.claim_table import ClaimPicture, ClaimTable, QueuesClaimed
+from rocketq_broker.store.machines.group_table import (
+    GroupDeleted,
+    GroupEntry,
+    GroupSet,
+    GroupTable,
+    OffsetsCommitted,
+    QueuesReleased,
+)
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
 from rocketq_broker.store.machines.topic_table import TopicChange, TopicEntry, TopicTable
 from rocketq_broker.store.sinks.changes import SinkChange
 from rocketq_broker.store.sinks.table import SinkPicture, SinkTable
 
-Change = TopicChange | OffsetsCommitted | SinkChange | CopySkipped
+Change = (
+    TopicChange
+    | OffsetsCommitted
+    | GroupSet
+    | GroupDeleted
+    | QueuesClaimed
+    | QueuesReleased
+    | SinkChange
+    | CopySkipped
+)
 
 #: The kinds of frames that machines hold.
 HELD_KINDS: Final = frozenset({GroupTable.HELD_KIND, SinkTable.HELD_KIND} - {None})
@@ -39,10 +56,11 @@ class State:
     topics: TopicTable = field(default_factory=TopicTable)
     groups: GroupTable = field(default_factory=GroupTable)
     sinks: SinkTable = field(default_factory=SinkTable)
+    claims: ClaimTable = field(default_factory=ClaimTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
-        return ("groups", self.groups), ("sinks", self.sinks)
+        return ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks)
 
     # --- folds --------------------------------------------------------------------------
 
@@ -153,6 +171,9 @@ class Picture:
     stored_at_us: int
     sinks: SinkPicture = field(default_factory=SinkPicture)
     epoch: int = 0
+    #: The groups that are not as a commit alone makes them; earlier versions wrote neither these nor claims.
+    group_entries: dict[str, GroupEntry] = field(default_factory=dict)
+    claims: ClaimPicture = field(default_factory=ClaimPicture)
 
     @staticmethod
     def of(
@@ -161,12 +182,14 @@ class Picture:
         topics = state.topics
         return Picture(
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
-            ranges, stored_at_us, SinkPicture.of(state.sinks), epoch,
+            ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
+            state.claims.picture(),
         )  # fmt: skip
 
     def state(self) -> State:
         topics = TopicTable.of(self.topics, self.next_number, self.data_version)
-        return State(topics, GroupTable.of(self.groups), self.sinks.table())
+        groups = GroupTable.of(self.groups, self.group_entries)
+        return State(topics, groups, self.sinks.table(), self.claims.table())
 
 
 _CHANGES: Final[msgspec.json.Decoder[Change]] = msgspec.json.Decoder(Change)

@@ -1,4 +1,4 @@
-"""Decides what a request about topics or group offsets becomes: a change, nothing, or an error.
+"""Decides what a request about topics becomes: a change, nothing, or an error.
 
 The functions are pure. The log writer calls them with the state at the moment when the change gets its place
 in the log, so the log's order decides between two requests at the same time.
@@ -12,8 +12,6 @@ from typing import Final
 from rocketq.errors import (
     Conflict,
     InvalidRequest,
-    OffsetOutOfRange,
-    QueueNotFound,
     TopicNotFound,
 )
 from rocketq.errors.topic_errors import UnreadMessages
@@ -25,14 +23,10 @@ from rocketq.model import (
 )
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
-    CommitOffsetsRequest,
     CreateTopicRequest,
-    GroupOffset,
-    GroupOffsets,
 )
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.log.consume_queues import Queues
-from rocketq_broker.store.machines.group_table import OffsetsCommitted
 from rocketq_broker.store.machines.topic_table import TopicAltered, TopicCreated, TopicDeleted, TopicEntry
 from rocketq_broker.store.state.state import State
 
@@ -130,42 +124,6 @@ def delete_topic(state: State, name: str, broker: str, now_ms: int) -> TopicDele
     if name not in state.topics:
         raise TopicNotFound(name, broker)
     return TopicDeleted(name, now_ms)
-
-
-def commit_offsets(
-    state: State, queues: Queues, group: str, request: CommitOffsetsRequest, broker: str
-) -> OffsetsCommitted | None:
-    """Decide a commit; offsets that would go back are left out unless `reset` asks for it.
-
-    RocketMQ: RemoteBrokerOffsetStore.updateOffset with increaseOnly.
-    """
-    check_name("group", group)
-    table = state.groups.offsets(group)
-    for each in request.offsets:
-        entry = state.topics.get(each.topic)
-        if entry is None:
-            raise TopicNotFound(each.topic, broker)
-        if not 0 <= each.queue < entry.queues:
-            raise QueueNotFound(each.topic, each.queue, entry.queues)
-        held = queues.range((entry.number, each.queue))
-        if not 0 <= each.offset <= held.end:
-            raise OffsetOutOfRange(each.topic, broker, each.queue, each.offset, held.min, held.end)
-    moved = tuple(
-        each
-        for each in request.offsets
-        if (each.offset != table.get((each.topic, each.queue)))
-        and (request.reset or each.offset > table.get((each.topic, each.queue), -1))
-    )
-    return OffsetsCommitted(group, moved) if moved else None
-
-
-def committed(state: State, group: str, request: CommitOffsetsRequest, broker: str) -> GroupOffsets:
-    """Return where a group stands in the queues that a request named."""
-    table = state.groups.offsets(group)
-    places = sorted({(each.topic, each.queue) for each in request.offsets})
-    return GroupOffsets(
-        broker, group, tuple(GroupOffset(*place, table[place]) for place in places if place in table)
-    )
 
 
 def _check_config(config: TopicConfig) -> None:

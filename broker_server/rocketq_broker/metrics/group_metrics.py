@@ -1,0 +1,64 @@
+"""The metrics of consumer groups, under RocketMQ's names (BrokerMetricsConstant).
+
+Their lag in messages is in `broker_metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_NODE: Final = ("cluster", "node_type", "node_id")
+
+
+class Connected(NamedTuple):
+    """What tells kinds of clients apart: their group, language and version."""
+
+    group: str
+    language: str
+    version: str
+
+
+class TopicAge(NamedTuple):
+    """The age of the oldest message of a topic that a group has yet to commit (ms); 0 if there is none."""
+
+    group: str
+    topic: str
+    lag_ms: int
+
+
+class GroupCollector(Collector):
+    """Presents the groups of one broker to a prometheus-client registry."""
+
+    def __init__(
+        self,
+        cluster: str,
+        broker: str,
+        consumers: Callable[[], Mapping[Connected, int]],
+        producers: Callable[[], Mapping[Connected, int]],
+        ages: Callable[[], Iterable[TopicAge]],
+    ) -> None:
+        self._node = (cluster, "broker", broker)
+        self._connections = (
+            ("rocketmq_consumer_connections", "Members of consumer groups.", "consumer_group", consumers),
+            ("rocketmq_producer_connections", "Members of producer groups.", "producer_group", producers),
+        )
+        self._ages = ages
+
+    def collect(self) -> Iterator[Metric]:
+        for name, text, label, connected in self._connections:
+            family = GaugeMetricFamily(name, text, labels=(*_NODE, label, "language", "version"))
+            for kind, count in connected().items():
+                family.add_metric((*self._node, *kind), count)
+            yield family
+        ages = GaugeMetricFamily(
+            "rocketmq_consumer_lag_latency",
+            "Age of the oldest message that a group has yet to commit, in milliseconds.",
+            labels=(*_NODE, "topic", "consumer_group"),
+        )
+        for each in self._ages():
+            ages.add_metric((*self._node, each.topic, each.group), each.lag_ms)
+        yield ages

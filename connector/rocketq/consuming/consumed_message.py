@@ -1,0 +1,204 @@
+"""Messages as a consumer of a group hands them out: light views of the batch they came in.
+
+A `Delivery` is a run of messages of one queue that was handed out at once. It keeps them as Arrow columns,
+makes Python values of a column when the column is first asked for, and remembers which messages are
+handled. A `ConsumedMessage` is a delivery and a row. So a message that is only counted costs two words, and
+one whose body alone is read costs a view and its body.
+
+Acknowledging sets one byte, which Python does in one step: it needs no lock, and it may be done from any
+thread. What follows from it, the offset that may be committed, is worked out when somebody asks
+(`rocketq.consuming.process_queue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from rocketq.consuming.records import column_values
+from rocketq.model import MessageQueue, message_id
+from rocketq.protocol.frame_slices import FrameSlice
+
+#: Called for a message that failed: its delivery, its row, and the delay that was asked for, if any.
+FailHandler: TypeAlias = "Callable[[Delivery, int, int | None], None]"
+
+
+class Delivery:
+    """Messages of one queue that were handed out together, in order.
+
+    `attempt` says for the how manieth time they are handed out, from 1; `handled` has a 1 for each message
+    that is acknowledged or was taken over by a later delivery.
+    """
+
+    __slots__ = (
+        "_bodies", "_keys", "_offsets", "_tags", "attempt", "fail_handler", "handled", "is_recalled",
+        "piece", "queue", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        piece: FrameSlice,
+        size: int,
+        attempt: int,
+        fail_handler: FailHandler,
+    ) -> None:
+        self.queue, self.piece, self.size, self.attempt = queue, piece, size, attempt
+        self.fail_handler = fail_handler
+        self.handled = bytearray(piece.rows)
+        #: The queue is lost or to be given back: what nobody has begun to work on is not to be handed out.
+        self.is_recalled = False
+        self._bodies: list[bytes] | None = None
+        self._keys: list[bytes | None] | None = None
+        self._tags: list[str | None] | None = None
+        self._offsets: Sequence[int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.handled)
+
+    @property
+    def is_handled(self) -> bool:
+        """Whether every message is acknowledged."""
+        return self.handled.find(0) < 0
+
+    @property
+    def unhandled(self) -> int:
+        """The number of messages that are not acknowledged."""
+        return self.handled.count(0)
+
+    def first_unhandled(self) -> int | None:
+        """Return the offset of the first message that is not acknowledged, None if all are."""
+        row = self.handled.find(0)
+        return None if row < 0 else self.offsets[row]
+
+    def acknowledge(self, first: int = 0, end: int | None = None) -> None:
+        """Acknowledge the messages of rows [first, end); all from `first` on without `end`."""
+        end = self.rows if end is None else end
+        self.handled[first:end] = b"\1" * (end - first)
+
+    def acknowledge_up_to(self, offset: int) -> None:
+        """Acknowledge all messages up to and including the one at an offset."""
+        rows = int(self.piece.offsets().searchsorted(offset, side="right"))
+        self.acknowledge(0, rows)
+
+    def fail(self, row: int, delay_ms: int | None) -> None:
+        """Have a message tried again: after `delay_ms`, or as its attempts so far demand."""
+        if not self.handled[row]:
+            self.fail_handler(self, row, delay_ms)
+
+    def messages(self, first: int = 0) -> list[ConsumedMessage]:
+        """Return the messages from row `first` on."""
+        return list(map(ConsumedMessage, repeat(self), range(first, self.rows)))
+
+    # --- values, made when they are first asked for --------------------------------
+
+    @property
+    def bodies(self) -> list[bytes]:
+        if self._bodies is None:
+            self._bodies = self.piece.batch.column("body").to_pylist()
+        return self._bodies
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        if self._keys is None:
+            self._keys = column_values(self.piece.batch.column("key"))
+        return self._keys
+
+    @property
+    def tags(self) -> list[str | None]:
+        if self._tags is None:
+            self._tags = column_values(self.piece.batch.column("tag"))
+        return self._tags
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        if self._offsets is None:
+            piece = self.piece
+            consecutive = piece.filtered_offsets is None
+            self._offsets = (
+                range(piece.offset, piece.next_offset) if consecutive else piece.offsets().tolist()
+            )
+        return self._offsets
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value of a column that few programs read."""
+        return self.piece.batch.column(name)[row].as_py()
+
+    def born_at_us(self, row: int) -> int | None:
+        born = self.piece.batch.column("born_at")[row]
+        value: int | None = born.cast(pa.int64()).as_py()
+        return value
+
+
+class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
+    """A message as a member of a consumer group gets it. It stays usable after the consumer moved on.
+
+    It has what `StoredMessage` has, and `attempt`, `ack` and `nack`.
+    """
+
+    _delivery: Delivery
+    _row: int
+
+    @property
+    def body(self) -> bytes:
+        return self._delivery.bodies[self._row]
+
+    @property
+    def key(self) -> bytes | None:
+        return self._delivery.keys[self._row]
+
+    @property
+    def tag(self) -> str | None:
+        return self._delivery.tags[self._row]
+
+    @property
+    def properties(self) -> dict[str, str] | None:
+        found = self._delivery.value("properties", self._row)
+        return None if found is None else dict(found)
+
+    @property
+    def born_at_us(self) -> int | None:
+        """When the producer made it, in µs since 1970."""
+        return self._delivery.born_at_us(self._row)
+
+    @property
+    def stored_at_us(self) -> int:
+        """When the broker stored it, in µs since 1970."""
+        return self._delivery.piece.header.stored_at_us
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._delivery.queue
+
+    @property
+    def offset(self) -> int:
+        return self._delivery.offsets[self._row]
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.queue, self.offset)
+
+    @property
+    def attempt(self) -> int:
+        """For the how manieth time this member hands it out, from 1."""
+        return self._delivery.attempt
+
+    def ack(self) -> None:
+        """Say that the message is handled: the group's offset may pass it. Twice is no error."""
+        self._delivery.handled[self._row] = 1
+
+    def nack(self, delay_ms: int | None = None) -> None:
+        """Say that the message could not be handled: it is handed out again.
+
+        Without `delay_ms` the back-off levels say when (`rocketq.consuming.retries`). The group's offset does
+        not pass it before it is acknowledged. After `ack` it does nothing.
+        """
+        self._delivery.fail(self._row, delay_ms)
+
+    def __repr__(self) -> str:
+        return f"ConsumedMessage({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"

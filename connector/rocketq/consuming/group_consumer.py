@@ -1,0 +1,224 @@
+"""Consuming as a member of a group: in a loop, by polling, or as Arrow batches.
+
+    with client.consumer("billing", {"orders": Sql("amount > 40")}) as consumer:
+        for message in consumer:
+            handle(message)
+
+The members of a group share the queues of its topics. A message is acknowledged when the next one is asked
+for, or when the `with` block ends without an exception (`ack="auto"`), or by `ack` and `commit` alone
+(`ack="manual"`). The group's offset never passes a message that is not acknowledged, so what is not handled
+when a member ends comes again, at this member or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from types import TracebackType
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
+from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.records import as_arrow, last_offsets
+from rocketq.errors import Closed, InvalidConfiguration
+from rocketq.model import MessageQueue
+from rocketq.protocol.group_documents import Difference
+
+#: What `commit` takes: a message, several, or an Arrow batch.
+Handled: TypeAlias = ConsumedMessage | Iterable[ConsumedMessage] | pa.RecordBatch
+
+#: How many messages a loop takes at once.
+LOOP_MESSAGES: Final = 500
+
+
+class Consumer:
+    """A member of a consumer group; made by `Client.consumer`.
+
+    One thread at a time takes messages. Any thread may acknowledge them, commit and close.
+    """
+
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        self.config = reader.config
+        self._is_auto = reader.config.ack == "auto"
+        #: What was handed out and is acknowledged when more is asked for.
+        self._polled: list[Delivery] = []
+        #: The message at which a loop was left.
+        self._left: tuple[Delivery, int] | None = None
+        self._loop: Generator[ConsumedMessage] | None = None
+
+    # --- messages ----------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[ConsumedMessage]:
+        """Hand out messages one by one, as they come, until the consumer is closed.
+
+        Raises what `poll` raises. A loop that is left, by an exception or `break`, does not acknowledge its
+        last message: when the next loop or poll begins, it counts as failed and is tried again. To leave a
+        loop after a message that is handled, call its `ack` first.
+        """
+        self._begin()
+        self._loop = self._messages()
+        return self._loop
+
+    def poll(self, max_messages: int = 500, timeout_ms: int = 1_000) -> list[ConsumedMessage]:
+        """Return the next messages, as soon as there are any; an empty list after `timeout_ms`.
+
+        With ack="auto", polling again acknowledges them. Raises CorruptFrame, OffsetOutOfRange (with
+        offset_reset="error"), RetriesExhausted, TopicNotFound or NoPermission for a queue that cannot go
+        on, until it is sought elsewhere or goes to another member; GroupDisabled; Closed.
+        """
+        return [message for one in self._taken(max_messages, timeout_ms) for message in one.messages()]
+
+    def arrow(self, max_rows: int = 50_000, timeout_ms: int = 1_000) -> Iterator[pa.RecordBatch]:
+        """Hand out batches of CONSUMED_SCHEMA, each as soon as there is any message, an empty one after
+        `timeout_ms`, until the consumer is closed.
+
+        With ack="auto", asking for the next batch acknowledges one. Raises what `poll` raises.
+        """
+        while True:
+            try:
+                taken = self._taken(max_rows, timeout_ms)
+            except Closed:
+                return
+            yield as_arrow([(delivery.queue, delivery.piece) for delivery in taken])
+
+    # --- progress ----------------------------------------------------------------
+
+    def commit(self, handled: Handled | None = None) -> None:
+        """Acknowledge messages, and store the group's progress now.
+
+        `handled` is a message, several, or an Arrow batch. Of a batch, for each queue everything counts that
+        was handed out up to its last message in the batch. None: everything that was handed out. Raises
+        BrokerUnreachable for the first broker that did not take it; the others have.
+        """
+        if handled is None:
+            self._reader.acknowledge_all()
+        elif isinstance(handled, pa.RecordBatch):
+            for queue, offset in last_offsets(handled).items():
+                self._reader.acknowledge_up_to(queue, offset)
+        elif isinstance(handled, ConsumedMessage):
+            handled.ack()
+        else:
+            for message in handled:
+                message.ack()
+        self._reader.settled()
+        self._reader.commit()
+
+    def owned(self) -> dict[MessageQueue, int]:
+        """Return the queues that this member owns now, each with the offset that a commit would store."""
+        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
+        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """In what this member differs from its group; with a difference in its filter it gets no queue."""
+        return self._reader.differences
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on in an owned queue at `offset`; the next commit may take the group back."""
+        self._reader.seek(queue, offset)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand out and fetch nothing of these queues until `resume`, or until another member gets them."""
+        self._set_paused(queues, True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with paused queues."""
+        self._set_paused(queues, False)
+
+    # --- life --------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Commit what is acknowledged, give the queues back and leave the group. Twice is no error.
+
+        What was handed out and is not acknowledged comes again.
+        """
+        self._reader.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reader.is_closed
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._is_auto:
+            self._end_loop()
+            if self._left is not None:
+                delivery, row = self._left
+                delivery.acknowledge(row, row + 1)
+            for delivery in self._polled:
+                delivery.acknowledge()
+        self.close()
+
+    # --- inside ------------------------------------------------------------------
+
+    def _messages(self) -> Generator[ConsumedMessage]:
+        while True:
+            try:
+                delivery = self._reader.hand_out(LOOP_MESSAGES, None)
+            except Closed:
+                return
+            assert delivery is not None
+            yield from self._rows(delivery)
+            self._reader.settled()
+
+    def _rows(self, delivery: Delivery) -> Generator[ConsumedMessage]:
+        handled, is_auto, row = delivery.handled, self._is_auto, 0
+        try:
+            for row, message in enumerate(delivery.messages()):
+                if delivery.is_recalled:
+                    self._reader.take_back(delivery, row)
+                    return
+                yield message
+                if is_auto:
+                    handled[row] = 1
+        except GeneratorExit:
+            self._left = (delivery, row)
+            self._reader.take_back(delivery, row + 1)
+            raise
+
+    def _taken(self, messages_max: int, timeout_ms: int) -> list[Delivery]:
+        if messages_max < 1:
+            raise InvalidConfiguration("max_messages", messages_max, "it must be at least 1")
+        self._begin()
+        wait_ms: int = max(0, timeout_ms)
+        found: list[Delivery] = []
+        left = messages_max
+        while left:
+            delivery = self._reader.hand_out(left, 0 if found else wait_ms, raising=not found)
+            if delivery is None:
+                break
+            found.append(delivery)
+            left -= delivery.rows
+        self._polled = found
+        return found
+
+    def _begin(self) -> None:
+        """Settle what was handed out before: a new loop or poll asks for more."""
+        self._end_loop()
+        if self._left is not None:
+            (delivery, row), self._left = self._left, None
+            delivery.fail(row, None)
+        if self._is_auto:
+            for delivery in self._polled:
+                delivery.acknowledge()
+        self._polled = []
+        self._reader.settled()
+
+    def _end_loop(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
+        for queue in queues:
+            self._reader.change(queue, lambda state: setattr(state, "is_paused", paused))

@@ -1,0 +1,295 @@
+"""A member of a group and the messages of its queues: what consumers and listeners stand on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from itertools import count
+from typing import Final
+from uuid import uuid4
+
+from rocketq.clock import Clock
+from rocketq.config import ConsumerConfig
+from rocketq.consuming.allocation.strategies import strategy_of
+from rocketq.consuming.allocation.view import AllocationStrategy
+from rocketq.consuming.broadcast_member import BroadcastMember
+from rocketq.consuming.consumed_message import Delivery
+from rocketq.consuming.fetch_buffer import ConsumerLimits, Prefetch
+from rocketq.consuming.fetch_threads import Fetching, FetchSettings
+from rocketq.consuming.local_offsets import OffsetsFile
+from rocketq.consuming.member import Member
+from rocketq.consuming.member_sessions import Sessions
+from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.retries import GiveUp, RetryPolicy, after_failure
+from rocketq.consuming.sharing_member import SharingMember
+from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
+from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+from rocketq.protocol.group_documents import Difference, Heartbeat, StartRule, Subscription
+from rocketq.protocol.rules.reserved_names import check_user_group
+
+log = logging.getLogger("rocketq.consuming.member")
+
+#: The word of the settings for each start rule of the protocol.
+STARTS: Final = {"earliest": StartFrom.FIRST, "latest": StartFrom.LAST, "time": StartFrom.TIME}
+
+_numbers = count(1)
+
+
+def new_client_id() -> str:
+    """Return an id that no other member has: host, process, a number, and a random part."""
+    host = "".join(c if c.isascii() and (c.isalnum() or c in "-._") else "-" for c in socket.gethostname())
+    return f"{host[:64]}@{os.getpid()}-{next(_numbers)}-{uuid4().hex[:8]}"
+
+
+class GroupReader:
+    """A member of a group, and the messages of the queues that it owns. Thread-safe.
+
+    It owns its transport, whose closing cuts the calls that brokers hold for it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        group: str,
+        filters: Mapping[str, MessageFilter],
+        allocation: str | AllocationStrategy,
+        config: ConsumerConfig,
+        clock: Clock,
+    ) -> None:
+        check_user_group(group)
+        self.group, self.topics, self.client_id = group, tuple(filters), new_client_id()
+        self.config, self._clock, self._transport = config, clock, transport
+        self._retries = RetryPolicy(config.max_attempts, config.suspend_ms if config.ordered else None)
+        self._closing, self._is_closed, self._is_recalled = threading.Lock(), False, False
+        self._fetching = Fetching(
+            transport,
+            routes,
+            filters,
+            group,
+            FetchSettings(config.pull_bytes, config.hold_ms, config.retry_ms, config.offset_reset),
+            Prefetch(config.buffer_bytes, limits_of(config)),
+            clock,
+        )
+        #: The last error that was logged instead of raised.
+        self._logged: Exception | None = None
+        beat = heartbeat_of(filters, config, clock)
+        self._sessions = Sessions(
+            transport, routes, group, self.client_id, beat, config, clock, self._fetching, self._wake
+        )
+        strategy = strategy_of(allocation)
+        self._member: Member
+        common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
+        if config.offsets_file is not None:
+            file = OffsetsFile(config.offsets_file, group)
+            self._member = BroadcastMember(*common, beat.start, file, config, clock)
+        else:
+            self._member = SharingMember(*common, strategy, config, clock)
+        try:
+            self._member.start()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- handing out -------------------------------------------------------------
+
+    def hand_out(self, rows: int, timeout_ms: int | None, *, raising: bool = True) -> Delivery | None:
+        """Hand out at most `rows` messages of one queue, as soon as there are any; None after `timeout_ms`.
+
+        Raises Closed, and with `raising` what stopped the member or one of its queues (see `Consumer.poll`).
+        """
+        until_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
+        changed = self._fetching.changed
+        with changed:
+            while True:
+                self._check_open()
+                if self._is_recalled:
+                    raise Closed("The consumer")
+                self._meet_error(raising)
+                now_ms = self._clock.monotonic_ms()
+                delivery = self._fetching.prefetch.hand_out(
+                    rows, now_ms, self._failed, ordered=self.config.ordered
+                )
+                if delivery is not None:
+                    # There is room now, and perhaps a watcher's turn.
+                    changed.notify_all()
+                    return delivery
+                if until_ms is not None and now_ms >= until_ms:
+                    return None
+                changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms()))
+
+    def _meet_error(self, raising: bool) -> None:
+        """Raise what keeps the member from going on, or log it once."""
+        error = self.error()
+        if error is not None and raising:
+            raise error
+        if error is not self._logged and error is not None:
+            log.error("A queue of group %s stands still, or all do: %s", self.group, error)
+        self._logged = error
+
+    def error(self) -> Exception | None:
+        """Return what keeps the member, or one of its queues, from going on."""
+        return self._fetching.defect or self._sessions.refusal or self._fetching.prefetch.error()
+
+    def take_back(self, delivery: Delivery, row: int) -> None:
+        """Take back the messages of a delivery from `row` on, on which nobody has begun to work."""
+        with self._fetching.changed:
+            state = self._of(delivery)
+            if state is None:
+                return
+            if delivery.is_recalled:
+                state.take_back(delivery, row)
+            elif row < delivery.rows:
+                state.put_back(delivery, row, 0)
+                state.next_attempt = delivery.attempt
+            self._fetching.changed.notify_all()
+
+    def recall(self) -> None:
+        """Hand out nothing more, and ask for what is out and not begun: the member is about to close."""
+        with self._fetching.changed:
+            self._is_recalled = True
+            for state in self._fetching.prefetch.states():
+                state.leave()
+            self._fetching.changed.notify_all()
+
+    def settled(self) -> None:
+        """Say that messages were acknowledged: there may be room to fetch, or a queue may go on."""
+        with self._fetching.changed:
+            self._fetching.changed.notify_all()
+
+    def ready_messages(self) -> int:
+        """Return how many messages are fetched and not handed out."""
+        with self._fetching.changed:
+            return sum(state.slices.rows for state in self._fetching.prefetch.states())
+
+    def acknowledge_up_to(self, queue: MessageQueue, offset: int) -> None:
+        """Acknowledge everything of a queue that was handed out up to and including an offset."""
+        with self._fetching.changed:
+            state = self._fetching.prefetch.state(queue)
+            if state is not None:
+                for delivery in state.out():
+                    delivery.acknowledge_up_to(offset)
+
+    def acknowledge_all(self) -> None:
+        """Acknowledge everything that was handed out."""
+        with self._fetching.changed:
+            for state in self._fetching.prefetch.states():
+                for delivery in state.out():
+                    delivery.acknowledge()
+
+    def _failed(self, delivery: Delivery, row: int, delay_ms: int | None) -> None:
+        with self._fetching.changed:
+            state = self._of(delivery)
+            if state is None:
+                return
+            decision = after_failure(delivery.attempt, self._retries, delay_ms)
+            now_ms = self._clock.monotonic_ms()
+            if isinstance(decision, GiveUp):
+                failed = message_id(delivery.queue, delivery.offsets[row])
+                state.error = RetriesExhausted(failed, decision.attempts)
+                state.retry_later(delivery, row, None)
+                # What lies behind it stays where it is: the queue stands still until it is sought elsewhere.
+                state.slices.clear()
+            elif self.config.ordered and not delivery.is_recalled:
+                state.put_back(delivery, row, now_ms + decision.delay_ms)
+            else:
+                state.retry_later(delivery, row, now_ms + decision.delay_ms)
+            self._fetching.changed.notify_all()
+
+    def _of(self, delivery: Delivery) -> ProcessQueue | None:
+        """Return the queue that a delivery is of, None if the member lost it or sought elsewhere."""
+        state = self._fetching.prefetch.state(delivery.queue)
+        return state if state is not None and any(delivery is one for one in state.out()) else None
+
+    # --- positions ---------------------------------------------------------------
+
+    def states(self) -> dict[MessageQueue, tuple[int, int]]:
+        """Return for each queue the offset that may be committed, and how many messages are behind it."""
+        with self._fetching.changed:
+            found = ((s.queue, s.committable(), s.known_max) for s in self._fetching.prefetch.states())
+            return {queue: (offset, max(0, end - offset)) for queue, offset, end in found}
+
+    def change(self, queue: MessageQueue, change: Callable[[ProcessQueue], object]) -> None:
+        """Change something of a queue; raise InvalidConfiguration if the member does not own it."""
+        with self._fetching.changed:
+            self._check_open()
+            state = self._fetching.prefetch.state(queue)
+            if state is None or state.is_leaving:
+                raise InvalidConfiguration(
+                    "queue", str(queue), "this member does not own it now", hint="See owned()."
+                )
+            change(state)
+            self._fetching.changed.notify_all()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on in a queue at `offset`: what was handed out of it and not acknowledged is forgotten."""
+        if offset < 0:
+            raise InvalidConfiguration("offset", offset, "offsets begin at 0")
+        self.change(queue, lambda _: self._fetching.prefetch.seek(queue, offset))
+
+    def commit(self) -> None:
+        """Store the progress of all queues now."""
+        self._check_open()
+        self._member.commit()
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """In what this member differs from its group, as its brokers said last."""
+        return self._member.differences
+
+    # --- life --------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Commit what is acknowledged, give the queues back, say goodbye, and end all calls."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self.recall()
+            self._member.close()
+            self._transport.close()
+            self._fetching.stop()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("The consumer")
+
+    def _wake(self) -> None:
+        self._member.wake()
+
+
+def limits_of(config: ConsumerConfig) -> ConsumerLimits:
+    """Return the limits of a configuration; an ordered consumer has no span, since it works in order."""
+    span = None if config.ordered else config.queue_span
+    return ConsumerLimits(FlowLimits(config.queue_messages, config.queue_bytes, span), config.buffer_messages)
+
+
+def heartbeat_of(filters: Mapping[str, MessageFilter], config: ConsumerConfig, clock: Clock) -> Heartbeat:
+    """Return what a member says of itself."""
+    return Heartbeat(
+        clock.now_us(),
+        tuple(Subscription(topic, one.tag, one.sql) for topic, one in sorted(filters.items())),
+        MessageModel.BROADCASTING if config.broadcasting else MessageModel.CLUSTERING,
+        StartRule(STARTS[config.start], config.start_timestamp_us),
+        config.ordered,
+        config.session_timeout_ms,
+        "python",
+        version("rocketq"),
+    )
+
+
+def _seconds(now_ms: int, *times_ms: int | None) -> float | None:
+    """Return how long to wait for the first of some times, None if there is none."""
+    given = [time_ms for time_ms in times_ms if time_ms is not None]
+    return max(0, min(given) - now_ms) / 1000 if given else None

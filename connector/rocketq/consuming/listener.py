@@ -1,0 +1,158 @@
+"""A function that is called for each message of a group (RocketMQ: the push consumer and its listeners).
+
+    @client.listener("orders", group="audit", filter=Tag("paid"), workers=8)
+    def on_order(message):
+        ...
+
+Worker threads take messages and call the function. When it returns, the message is acknowledged; when it
+raises, the message is tried again, after the back-off levels or, with `ordered`, before any message behind
+it. With `ordered` one worker at a time works on a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
+from rocketq.consuming.group_reader import GroupReader
+from rocketq.errors import Closed, InvalidConfiguration
+from rocketq.model import MessageQueue
+from rocketq.protocol.group_documents import Difference
+
+log = logging.getLogger("rocketq.consuming.listener")
+
+#: The most that one worker takes at once; the less there is, the less it takes, so that others get some.
+WORKER_MESSAGES_MAX: Final = 256
+#: RocketMQ: 1 to 1,000 threads.
+WORKERS_MAX: Final = 1_000
+
+#: What a listener calls.
+Function = Callable[[ConsumedMessage], object]
+
+
+class Listener:
+    """A member of a group whose messages are handled by a function; made by `Client.listener`.
+
+    It runs from when it is made until `close`. Calling the listener calls the function, so that a decorated
+    function stays usable.
+    """
+
+    def __init__(self, reader: GroupReader, function: Function, workers: int) -> None:
+        self._reader, self._function, self._workers = reader, function, workers
+        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        self._is_closing = False
+        self._close_lock = threading.Lock()
+        self._running = workers
+        self._idle = threading.Condition()
+        for number in range(workers):
+            name = f"rocketq-listener-{reader.group}-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def __call__(self, message: ConsumedMessage) -> object:
+        return self._function(message)
+
+    def owned(self) -> dict[MessageQueue, int]:
+        """Return the queues that this member owns now, each with the offset that a commit would store."""
+        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
+        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """In what this member differs from its group; with a difference in its filter it gets no queue."""
+        return self._reader.differences
+
+    @property
+    def error(self) -> Exception | None:
+        """What keeps the listener, or one of its queues, from going on; it is also logged when it begins."""
+        return self._reader.error()
+
+    def close(self, timeout_ms: int = 30_000) -> bool:
+        """Finish the messages that are being handled, commit, give the queues back and leave the group.
+
+        Returns False, and logs a warning, if a function had not returned after `timeout_ms`: its messages
+        are not acknowledged and come again. Twice is no error. A function may not close its own listener.
+        """
+        if threading.current_thread().name.startswith(f"rocketq-listener-{self.group}-"):
+            raise InvalidConfiguration(
+                "close", self.group, "the function of a listener cannot close it: it would wait for itself",
+                hint="Set an event in the function, and close the listener where it was made.",
+            )  # fmt: skip
+        with self._close_lock:
+            self._is_closing = True
+            self._reader.recall()
+            with self._idle:
+                is_finished = self._idle.wait_for(lambda: self._running == 0, timeout_ms / 1000)
+            if not is_finished:
+                log.warning(
+                    "%d function(s) of the listener of group %s had not returned after %d ms; their messages "
+                    "are delivered again", self._running, self.group, timeout_ms,
+                )  # fmt: skip
+            self._reader.close()
+        return is_finished
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reader.is_closed
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- workers -----------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while not self._is_closing:
+                ready = self._reader.ready_messages()
+                rows = max(1, min(WORKER_MESSAGES_MAX, ready // self._workers))
+                delivery = self._reader.hand_out(rows, None, raising=False)
+                if delivery is not None:
+                    self._handle(delivery)
+                    self._reader.settled()
+        except Closed:
+            return
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def _handle(self, delivery: Delivery) -> None:
+        function, handled = self._function, delivery.handled
+        for row, message in enumerate(delivery.messages()):
+            if delivery.is_recalled:
+                self._reader.take_back(delivery, row)
+                return
+            try:
+                function(message)
+            except Exception:
+                log.exception(
+                    "The listener of group %s failed with message %s", self.group, message.message_id
+                )
+                message.nack()
+            else:
+                handled[row] = 1
+
+
+def checked_function(function: object) -> Function:
+    """Return the function of a listener; raise InvalidConfiguration if it cannot be called."""
+    if not callable(function):
+        raise InvalidConfiguration(
+            "function", function, "a listener calls it for each message, and it cannot be called",
+            hint="Give a function of one argument: def on_order(message): …",
+        )  # fmt: skip
+    return function
+
+
+def checked_workers(workers: int) -> int:
+    """Return the number of workers; raise InvalidConfiguration."""
+    if not 1 <= workers <= WORKERS_MAX:
+        raise InvalidConfiguration("workers", workers, f"it must be between 1 and {WORKERS_MAX}")
+    return workers

@@ -1,0 +1,85 @@
+"""Threads that follow the routes of topics, so that a pull consumer reads every queue there is.
+
+One thread for each topic waits for its route to change, and begins with new queues and brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from rocketq.config import PullConsumerConfig
+from rocketq.consuming.fetch_threads import Fetching
+from rocketq.consuming.start_offsets import begin_offsets
+from rocketq.errors import Closed, OffsetOutOfRange, RocketqError
+from rocketq.model import MessageQueue
+from rocketq.net.broker_api import replica_of
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+from rocketq.protocol.nameserver_documents import TopicRoute
+
+log = logging.getLogger("rocketq.consuming.pull_consumer")
+
+
+class AllQueues:
+    """Has a consumer fetch all queues of its topics, also those that appear later."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        topics: Sequence[str],
+        group: str | None,
+        config: PullConsumerConfig,
+        fetching: Fetching,
+    ) -> None:
+        self._transport, self._routes, self._topics = transport, routes, topics
+        self._group, self._config, self._fetching = group, config, fetching
+        #: Queues of the first routes. `start` speaks of them; later ones are read from their first message.
+        self._initial: frozenset[MessageQueue] = frozenset()
+
+    def start(self) -> None:
+        """Find where to begin and start the threads; raise if no queue can be begun with."""
+        routes = {topic: self._routes.route(topic) for topic in self._topics}
+        self._initial = frozenset(q for route in routes.values() for q in route.read_queues())
+        failed = [error for route in routes.values() for error in self._begin_queues(route)]
+        if failed and not any(True for _ in self._fetching.prefetch.states()):
+            raise failed[0]
+        for topic in self._topics:
+            self._fetching.start_thread(("router", topic), partial(self._follow_route, topic))
+
+    def _follow_route(self, topic: str) -> None:
+        route = self._routes.route(topic)
+        while not self._fetching.is_stopping:
+            missing = [q for q in route.read_queues() if q not in self._fetching.prefetch]
+            if missing and self._begin_queues(route):
+                self._fetching.wait(self._config.retry_ms)
+            hold_ms = self._config.retry_ms if missing else self._config.hold_ms
+            route = self._routes.wait_for_change(topic, route, hold_ms)
+            self._fetching.is_well(("router", topic))
+
+    def _begin_queues(self, route: TopicRoute) -> list[RocketqError]:
+        """Begin with the queues of a route that are new here; return what stood in the way."""
+        failed: list[RocketqError] = []
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in route.read_queues():
+            if queue not in self._fetching.prefetch:
+                by_broker.setdefault(queue.broker, []).append(queue)
+        for broker, queues in by_broker.items():
+            try:
+                self._begin_on_broker(route, broker, queues)
+            except (Closed, OffsetOutOfRange):
+                raise
+            except RocketqError as error:
+                log.warning("Cannot begin with %s on %s yet: %s", route.topic, broker, error)
+                failed.append(error)
+        return failed
+
+    def _begin_on_broker(self, route: TopicRoute, broker: str, queues: Sequence[MessageQueue]) -> None:
+        api = replica_of(route, broker, self._transport)
+        for is_new in (False, True):
+            chosen = [q for q in queues if (q not in self._initial) is is_new]
+            if chosen:
+                found = begin_offsets(api, route.topic, chosen, self._config, self._group, is_new=is_new)
+                self._fetching.begin(found)

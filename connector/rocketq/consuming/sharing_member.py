@@ -1,0 +1,304 @@
+"""A member of a consumer group that shares the queues with the others: it claims, commits and gives back.
+
+In each round it decides which queues are its own (`rocketq.consuming.rebalance`). It claims what it
+lacks, and is refused what another member still owns. A queue that goes to another member is *leaving*: it
+hands out nothing more, waits at most `hand_over_ms` for the messages that are being handled, and is then
+committed and released in one call. A queue that is *lost* (its claim or the session ended) is dropped as it
+is; what was not committed comes again elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rocketq.clock import Clock
+from rocketq.config import ConsumerConfig
+from rocketq.consuming.allocation.view import AllocationStrategy
+from rocketq.consuming.fetch_threads import Fetching
+from rocketq.consuming.member import Member
+from rocketq.consuming.member_sessions import Sessions
+from rocketq.consuming.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
+from rocketq.consuming.start_offsets import group_offsets
+from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.errors import BrokerUnreachable, ClaimLost, MemberUnknown, RocketqError
+from rocketq.model import MessageQueue
+from rocketq.net.route_cache import RouteCache
+from rocketq.protocol.group_documents import (
+    ClaimedOffset,
+    HeartbeatAnswer,
+    MemberCommit,
+    QueueClaim,
+    QueueOfTopic,
+)
+
+log = logging.getLogger("rocketq.consuming.member")
+
+#: How often a queue that is to be given back is looked at, while messages of it are being handled.
+HAND_OVER_CHECK_MS: Final = 20
+
+
+class SharingMember(Member):
+    """Keeps the consumer on the queues that the member owns."""
+
+    def __init__(
+        self,
+        routes: RouteCache,
+        sessions: Sessions,
+        fetching: Fetching,
+        group: str,
+        client_id: str,
+        filters: Mapping[str, MessageFilter],
+        strategy: AllocationStrategy,
+        config: ConsumerConfig,
+        clock: Clock,
+    ) -> None:
+        super().__init__(routes, sessions, fetching, group, client_id, filters, config, clock)
+        self._strategy = strategy
+        self._refusals = 0
+        self._committing = threading.Lock()
+        #: What the brokers have stored of the queues that the member owns.
+        self._committed: dict[MessageQueue, int | None] = {}
+        #: Queues to be given back, and when at the latest.
+        self._leaving: dict[MessageQueue, int] = {}
+        #: Queues that were given back here and not yet at their brokers.
+        self._to_release: dict[MessageQueue, ClaimedOffset] = {}
+
+    # --- rounds ------------------------------------------------------------------
+
+    def _balance(self, queues: Mapping[str, list[MessageQueue]]) -> None:
+        shares = shares_of(self._client_id, queues, self._sessions.known(), self._owners(), self._strategy)
+        unknown = shares.unknown | (self._filters.keys() - queues.keys())
+        moves = moves_to(shares.with_unknown(unknown), self._owned(), self._leaving)
+        self._leave(moves)
+        claimed = [queue for queue in moves.claim if self._sessions.has_joined(queue.broker)]
+        refused = self._claim(claimed)
+        self._refusals = self._refusals + 1 if refused or len(claimed) < len(moves.claim) else 0
+        if self._refusals:
+            self._round_due_ms = self._clock.monotonic_ms() + again_in_ms(self._refusals)
+
+    def _owners(self) -> dict[MessageQueue, str]:
+        """Return who owns each queue, as the brokers say, and of its own as the member knows."""
+        found: dict[MessageQueue, str] = {}
+        for session in self._sessions:
+            if session.is_joined:
+                try:
+                    described = self._sessions.api(session.broker).group(self._group)
+                except RocketqError as error:
+                    self._fetching.log_once(("owners", session.broker), error)
+                    continue
+                for one in described.queues:
+                    if one.owner is not None and one.owner != self._client_id:
+                        found[MessageQueue(one.topic, session.broker, one.queue)] = one.owner
+        return found | dict.fromkeys(self._owned(), self._client_id)
+
+    def _leave(self, moves: Moves) -> None:
+        until_ms = self._clock.monotonic_ms() + self._config.hand_over_ms
+        with self._fetching.changed:
+            for queue in moves.leave:
+                state = self._fetching.prefetch.state(queue)
+                if state is not None:
+                    state.leave()
+                    self._leaving[queue] = until_ms
+            if moves.leave:
+                self._fetching.changed.notify_all()
+
+    def _claim(self, queues: Iterable[MessageQueue]) -> int:
+        """Claim queues and begin with those that are granted; return how many were not."""
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            if queue not in self._to_release:
+                by_broker[queue.broker].append(queue)
+        missing = 0
+        for broker, wanted in by_broker.items():
+            missing += len(wanted)
+            try:
+                asked = [QueueOfTopic(queue.topic, queue.queue) for queue in wanted]
+                answer = self._sessions.api(broker).claim_queues(self._group, self._client_id, asked)
+                self._begin(broker, answer.granted)
+                missing -= len(answer.granted)
+                self._fetching.is_well(("claims", broker))
+            except MemberUnknown:
+                self._sessions.forget(broker)
+            except BrokerUnreachable as error:
+                self._routes.invalidate(wanted[0].topic)
+                self._fetching.log_once(("claims", broker), error)
+        return missing
+
+    def _begin(self, broker: str, claims: Iterable[QueueClaim]) -> None:
+        by_topic: dict[str, list[QueueClaim]] = defaultdict(list)
+        for claim in claims:
+            by_topic[claim.topic].append(claim)
+        start = self._answers[broker].start
+        for topic, of_topic in by_topic.items():
+            stored = {claim.queue: claim.offset for claim in of_topic}
+            epochs = {claim.queue: claim.epoch for claim in of_topic}
+            api = self._sessions.api(broker)
+            found = group_offsets(api, topic, stored, start, self._initial, epochs)
+            self._committed |= {MessageQueue(topic, broker, c.queue): c.offset for c in of_topic}
+            self._fetching.begin(found)
+            if any(claim.offset is None for claim in of_topic):
+                # Where the group begins is stored at once: another owner must not begin elsewhere.
+                self._commit_due_ms = 0
+
+    # --- the loop ----------------------------------------------------------------
+
+    def _due_ms(self) -> int | None:
+        return self._clock.monotonic_ms() + HAND_OVER_CHECK_MS if self._leaving or self._to_release else None
+
+    def _upkeep(self) -> None:
+        self._drop_ended_sessions()
+        self._hand_over()
+
+    def _finish(self) -> None:
+        for queue in self._owned():
+            self._forget(queue, release=True)
+        self._release()
+
+    # --- giving back -------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        """Give back the queues that nobody works on any more, and those whose time is over."""
+        now_ms = self._clock.monotonic_ms()
+        for queue, until_ms in list(self._leaving.items()):
+            with self._fetching.changed:
+                state = self._fetching.prefetch.state(queue)
+                is_over = state is None or state.is_idle or now_ms >= until_ms
+                if state is not None and not state.is_idle and is_over:
+                    log.warning(
+                        "%s goes to another member while messages are being handled; those from offset %d on "
+                        "are delivered again", queue, state.committable(),
+                    )  # fmt: skip
+            if is_over:
+                self._forget(queue, release=True)
+        if self._to_release:
+            self._release()
+
+    def _forget(self, queue: MessageQueue, *, release: bool) -> None:
+        """Stop consuming a queue; with `release` its progress is to be stored and the queue given back."""
+        with self._fetching.changed:
+            self._leaving.pop(queue, None)
+            self._committed.pop(queue, None)
+            state = self._fetching.prefetch.state(queue)
+            if state is None:
+                return
+            state.leave()
+            self._fetching.prefetch.remove(queue)
+            if release and state.epoch is not None:
+                offset = state.committable()
+                self._to_release[queue] = ClaimedOffset(queue.topic, queue.queue, state.epoch, offset)
+            self._fetching.changed.notify_all()
+
+    def _release(self) -> None:
+        """Commit and release at their brokers what was given back here; what fails is kept for later."""
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in self._to_release:
+            by_broker[queue.broker].append(queue)
+        for broker, queues in by_broker.items():
+            offsets = tuple(self._to_release[queue] for queue in queues)
+            try:
+                self._commit_claimed(broker, MemberCommit(self._client_id, offsets, release=True))
+            except RocketqError as error:
+                self._fetching.log_once(("release", broker), error)
+                continue
+            for queue in queues:
+                del self._to_release[queue]
+
+    # --- progress ----------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Store the progress of all queues now; raise the error of the first broker that did not take it."""
+        with self._committing:
+            failed: RocketqError | None = None
+            for broker in {queue.broker for queue in self._owned()}:
+                try:
+                    self._commit_at(broker)
+                except (BrokerUnreachable, MemberUnknown) as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _commit_at(self, broker: str) -> None:
+        """Store the progress of one broker's queues, what was sought apart: only that may go back."""
+        for reset in (False, True):
+            progress: dict[MessageQueue, ClaimedOffset] = {}
+            generations: dict[MessageQueue, int] = {}
+            with self._fetching.changed:
+                for state in self._fetching.prefetch.states():
+                    if state.queue.broker == broker and state.sought is reset and state.epoch is not None:
+                        committed = self._committed.get(state.queue)
+                        offset = progress_of(state.queue, state.epoch, state.committable(), committed)
+                        if offset is not None:
+                            progress[state.queue] = offset
+                            generations[state.queue] = state.generation
+            if not progress:
+                continue
+            self._commit_claimed(broker, MemberCommit(self._client_id, tuple(progress.values()), reset))
+            with self._fetching.changed:
+                for queue, offset in progress.items():
+                    current = self._fetching.prefetch.state(queue)
+                    if current is not None and current.generation == generations[queue]:
+                        self._committed[queue], current.sought = offset.offset, False
+
+    def _commit_claimed(self, broker: str, commit: MemberCommit) -> None:
+        """Make a commit; without the queues that the member turns out to have lost, which are dropped."""
+        while commit.offsets:
+            try:
+                self._sessions.api(broker).commit_claimed(self._group, commit)
+                self._fetching.is_well(("release", broker))
+                return
+            except ClaimLost as error:
+                lost = {(one["topic"], one["queue"]) for one in error.lost}
+                for topic, number in lost:
+                    self._lose(MessageQueue(topic, broker, number), "its claim was taken over")
+                kept = tuple(o for o in commit.offsets if (o.topic, o.queue) not in lost)
+                if len(kept) == len(commit.offsets):
+                    raise
+                commit = MemberCommit(commit.client_id, kept, commit.reset, commit.release)
+            except MemberUnknown:
+                # The answer to the next heartbeat says what the member still owns.
+                self._sessions.forget(broker)
+                raise
+            except BrokerUnreachable:
+                self._routes.invalidate(commit.offsets[0].topic)
+                raise
+
+    # --- losses ------------------------------------------------------------------
+
+    def _lose(self, queue: MessageQueue, why: str) -> None:
+        if queue in self._owned():
+            log.warning("%s is lost: %s; what was not committed is delivered again", queue, why)
+        self._forget(queue, release=False)
+        self.wake()
+
+    def _drop_ended_sessions(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for session in self._sessions:
+            if session.is_joined and now_ms >= session.ends_ms:
+                self._sessions.forget(session.broker)
+                for queue in self._owned():
+                    if queue.broker == session.broker:
+                        self._lose(queue, f"the broker answered nothing for {session.timeout_ms} ms")
+
+    def _compare(self, answer: HeartbeatAnswer) -> None:
+        epochs = {(claim.topic, claim.queue): claim.epoch for claim in answer.claims}
+        self._drop_unclaimed(answer.broker, epochs)
+        known = {*self._owned(), *self._to_release}
+        stray = [
+            QueueOfTopic(topic, number)
+            for topic, number in epochs
+            if MessageQueue(topic, answer.broker, number) not in known
+        ]
+        if stray:
+            # Granted in an answer that was lost. If it is still wanted, the next round claims it.
+            self._sessions.api(answer.broker).release_queues(self._group, self._client_id, stray)
+
+    def _drop_unclaimed(self, broker: str, epochs: Mapping[tuple[str, int], int]) -> None:
+        with self._fetching.changed:
+            here = {s.queue: s.epoch for s in self._fetching.prefetch.states() if s.queue.broker == broker}
+        for queue, epoch in here.items():
+            if epoch is not None and epochs.get((queue.topic, queue.queue)) != epoch:
+                self._lose(queue, "the broker has given it to another member or released it")

@@ -1,0 +1,59 @@
+"""What tests of consumer groups share: filling topics, waiting for a condition, and taking messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from rocketq import Client, ConsumedMessage, Consumer, Listener, Message, MessageQueue
+
+WAIT_S = 60.0
+WAIT_MS = 60_000
+
+
+def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) -> None:
+    """Send messages with the numbers from `first` on as bodies, in the order of the numbers in each queue."""
+    mq.create_topic(topic, queues=queues, if_absent=True)
+    # Small slices, so that every queue gets some.
+    with mq.producer(slice_bytes=400) as producer:
+        producer.send_batch(topic, [Message(b"%d" % n) for n in range(first, first + count)])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Look at a condition, again and again, until it holds."""
+    deadline = time.monotonic() + WAIT_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it never came about"
+        pause.wait(0.005)
+
+
+def take(consumer: Consumer, count: int, at_once: int = 500) -> list[ConsumedMessage]:
+    """Poll until `count` messages have come."""
+    found: list[ConsumedMessage] = []
+    while len(found) < count:
+        messages = consumer.poll(min(at_once, count - len(found)), WAIT_MS)
+        assert messages, f"only {len(found)} of {count} came"
+        found += messages
+    return found
+
+
+def numbers(messages: Collection[ConsumedMessage]) -> list[int]:
+    return sorted(int(message.body) for message in messages)
+
+
+def shares(members: Collection[Consumer | Listener]) -> list[set[MessageQueue]]:
+    return [set(member.owned()) for member in members]
+
+
+def wait_for_shares(members: Collection[Consumer | Listener], queues: int) -> None:
+    """Wait until the members own all queues, none has two owners, and the shares differ by one at most."""
+
+    def are_even() -> bool:
+        found = shares(members)
+        sizes = [len(each) for each in found]
+        covered = set().union(*found)
+        return len(covered) == sum(sizes) == queues and max(sizes) - min(sizes) <= 1
+
+    wait_for(are_even)

@@ -1,0 +1,423 @@
+"""Consuming as a member of a group, on real brokers: in a loop, by polling, as Arrow, and its progress."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from rocketq import (
+    CONSUMED_SCHEMA,
+    Client,
+    Closed,
+    Consumer,
+    GroupDisabled,
+    InvalidConfiguration,
+    InvalidFilter,
+    LocalCluster,
+    Message,
+    MessageQueue,
+    ReservedName,
+    RetriesExhausted,
+    RouteNotFound,
+    Sql,
+    Tag,
+)
+from rocketq.clock import ManualClock
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.group_documents import SetGroupRequest
+from tests.client.consuming.groups_support import (
+    WAIT_MS,
+    fill,
+    numbers,
+    shares,
+    take,
+    wait_for,
+    wait_for_shares,
+)
+
+
+@pytest.fixture(scope="module")
+def mq(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster.nameservers) as client:
+        yield client
+
+
+def one_queue(mq: Client, topic: str, count: int) -> None:
+    """A topic of a single queue, with the numbers from 0 on as bodies at the offsets of the same numbers."""
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    with mq.producer() as producer:
+        producer.send_batch(topic, [Message(b"%d" % n) for n in range(count)])
+
+
+# --- sharing ------------------------------------------------------------------------
+
+
+def test_members_share_the_queues_and_get_each_message_once(mq: Client, topic: str) -> None:
+    fill(mq, topic, 400, queues=3)
+    with mq.consumer("g-share", [topic]) as one, mq.consumer("g-share", [topic]) as two:
+        wait_for_shares([one, two], 6)
+        first, second = take(one, 1), take(two, 1)
+        lag = sum(one.lag().values()) + sum(two.lag().values())
+        first += take(one, sum(one.lag().values()) - len(first))
+        second += take(two, sum(two.lag().values()) - len(second))
+    assert lag == 400
+    assert numbers([*first, *second]) == list(range(400))
+
+
+def test_a_member_that_leaves_hands_over_where_it_stood(mq: Client, topic: str) -> None:
+    fill(mq, topic, 300, queues=2)
+    with mq.consumer("g-leave", [topic]) as one:
+        with mq.consumer("g-leave", [topic]) as two:
+            wait_for_shares([one, two], 4)
+            read = take(two, 50)
+        wait_for_shares([one], 4)
+        read += take(one, 250)
+        assert one.poll(timeout_ms=0) == []
+    assert numbers(read) == list(range(300))
+
+
+def test_a_queue_waits_for_the_message_that_is_being_handled(mq: Client, topic: str) -> None:
+    fill(mq, topic, 40, queues=2)
+    read: list[int] = []
+    with mq.consumer("g-handle", [topic], hand_over_ms=60_000) as one:
+        loop = iter(one)
+        current = next(loop)
+        with mq.consumer("g-handle", [topic]) as two:
+            wait_for(lambda: len(two.owned()) == 2 or current.queue not in one.owned())
+            assert current.queue not in two.owned(), "its owner still works on it"
+            read.append(int(current.body))
+            stop = threading.Thread(target=lambda: read.extend(numbers(take(two, 40 - len(read)))))
+            for message in loop:
+                read.append(int(message.body))
+                if len(one.owned()) == 2 and sum(one.lag().values()) <= 1:
+                    message.ack()
+                    break
+            stop.start()
+            one.close()
+            stop.join()
+    assert sorted(read) == list(range(40))
+
+
+def test_no_message_comes_twice_while_members_come_and_go(mq: Client, topic: str) -> None:
+    """Nothing crashes, so each message is handled exactly once, and each queue's in its order."""
+    fill(mq, topic, 3_000, queues=4)
+    handled: dict[MessageQueue, list[int]] = defaultdict(list)
+    lock = threading.Lock()
+    enough = threading.Event()
+
+    def consume(consumer: Consumer) -> None:
+        for message in consumer:
+            with lock:
+                handled[message.queue].append(message.offset)
+                if sum(map(len, handled.values())) >= 6_000:
+                    enough.set()
+
+    members = [mq.consumer("g-churn", [topic], hand_over_ms=60_000) for _ in range(2)]
+    threads = [threading.Thread(target=consume, args=(member,)) for member in members]
+    for thread in threads:
+        thread.start()
+    for round_number in range(3):
+        members.append(mq.consumer("g-churn", [topic], hand_over_ms=60_000))
+        threads.append(threading.Thread(target=consume, args=(members[-1],)))
+        threads[-1].start()
+        fill(mq, topic, 1_000, first=3_000 + round_number * 1_000, queues=4)
+        members[round_number].close()
+        wait_for_shares(members[round_number + 1 :], 8)
+    assert enough.wait(60)
+    for member in members:
+        member.close()
+    for thread in threads:
+        thread.join()
+    assert all(offsets == list(range(len(offsets))) for offsets in handled.values())
+    assert sum(map(len, handled.values())) == 6_000
+
+
+@pytest.mark.parametrize("allocation", ["average", "circle", "consistent_hash"])
+def test_other_strategies_cover_all_queues_too(mq: Client, topic: str, allocation: str) -> None:
+    fill(mq, topic, 0, queues=4)
+    group = f"g-{allocation}"
+    with mq.consumer(group, [topic], allocation=allocation) as one:
+        with mq.consumer(group, [topic], allocation=allocation) as two:
+            wait_for(lambda: len(one.owned()) + len(two.owned()) == 8)
+            assert not set.intersection(*shares([one, two]))
+        wait_for(lambda: len(one.owned()) == 8)
+
+
+def test_a_queue_that_appears_later_is_read_from_its_first_message(mq: Client, topic: str) -> None:
+    fill(mq, topic, 20, queues=1)
+    with mq.consumer("g-grow", [topic], start="latest") as consumer:
+        mq.alter_topic(topic, read_queues=3, write_queues=3)
+        fill(mq, topic, 60, first=20)
+        wait_for(lambda: len(consumer.owned()) == 6)
+        read = take(consumer, 60)
+    assert numbers(read) == list(range(20, 80))
+
+
+def test_a_member_with_another_filter_is_told_and_gets_nothing(mq: Client, topic: str) -> None:
+    fill(mq, topic, 10)
+    with mq.consumer("g-differ", {topic: Tag("paid")}) as one:
+        with mq.consumer("g-differ", {topic: Tag("sent")}) as two:
+            [difference] = two.differences
+            assert (difference.kind, difference.topic, difference.theirs) == ("filter", topic, one.client_id)
+            assert (one.differences, two.owned(), len(one.owned())) == ((), {}, 4)
+        # The new filter takes effect when the last member with the old one has left.
+        with mq.consumer("g-differ", {topic: Tag("sent")}) as two:
+            one.close()
+            wait_for(lambda: len(two.owned()) == 4)
+
+
+def test_filters_are_those_of_each_topic(mq: Client, topic: str) -> None:
+    other = f"{topic}-other"
+    for each in (topic, other):
+        mq.create_topic(each, queues=1)
+        with mq.producer() as producer:
+            sent = [
+                Message(b"%d" % n, tag="odd" if n % 2 else "even", properties={"n": str(n)})
+                for n in range(40)
+            ]
+            producer.send_batch(each, sent)
+    with mq.consumer("g-filter", {topic: Sql("n < 10"), other: Tag("odd")}) as consumer:
+        read = take(consumer, 30)
+    by_topic = defaultdict(list)
+    for message in read:
+        by_topic[message.queue.topic].append(int(message.body))
+    assert sorted(by_topic[topic]) == list(range(10))
+    assert sorted(by_topic[other]) == list(range(1, 40, 2))
+
+
+# --- acknowledging ------------------------------------------------------------------
+
+
+def test_what_is_not_acknowledged_comes_again(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 20)
+    with mq.consumer("g-again", [topic], ack="manual") as consumer:
+        for message in take(consumer, 20):
+            if message.offset % 8 != 5:
+                message.ack()
+        assert list(consumer.owned().values()) == [5]
+    with mq.consumer("g-again", [topic]) as consumer:
+        assert numbers(take(consumer, 15)) == list(range(5, 20))
+
+
+def test_a_loop_acknowledges_a_message_when_it_asks_for_the_next(mq: Client, topic: str) -> None:
+    fill(mq, topic, 10, queues=1)
+
+    def fail_at(count: int) -> None:
+        with mq.consumer("g-loop", [topic]) as consumer:
+            for number, _ in enumerate(consumer, 1):
+                if number == count:
+                    raise ArithmeticError
+
+    with contextlib.suppress(ArithmeticError):
+        fail_at(4)
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 3
+        for number, _ in enumerate(consumer, 1):
+            if number == 4:
+                break
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 7, "the block ended without an exception"
+
+
+def test_a_loop_that_was_left_tries_its_message_again_later(cluster: LocalCluster, topic: str) -> None:
+    clock = ManualClock()
+    with Client(cluster.nameservers, clock=clock) as mq:
+        fill(mq, topic, 3, queues=1)
+        with mq.consumer("g-left", [topic]) as consumer:
+            for message in consumer:
+                failed = message
+                break
+            assert sorted(m.offset for m in take(consumer, 2)) is not None
+            assert consumer.poll(timeout_ms=0) == []
+            assert consumer.owned()[failed.queue] == failed.offset
+            clock.advance(10_000)
+            [again] = consumer.poll(timeout_ms=0)
+            assert (again.message_id, again.attempt) == (failed.message_id, 2)
+            assert consumer.poll(timeout_ms=0) == []
+            assert sum(consumer.lag().values()) == 0
+
+
+def test_a_message_that_failed_as_often_as_allowed_stops_its_queue(mq: Client, topic: str) -> None:
+    fill(mq, topic, 5, queues=1)
+    with mq.consumer("g-last", [topic], max_attempts=3) as consumer:
+        [message] = take(consumer, 1)
+        first = message
+        for attempt in (2, 3):
+            message.nack(0)
+            message = next(m for m in take(consumer, 1) if m.message_id == first.message_id)
+            assert message.attempt == attempt
+        message.nack(0)
+        with pytest.raises(RetriesExhausted, match=first.message_id):
+            consumer.poll(timeout_ms=WAIT_MS)
+        assert consumer.owned()[first.queue] == first.offset
+        consumer.seek(first.queue, first.offset + 1)
+        consumer.poll(timeout_ms=0)
+
+
+def test_an_ordered_consumer_gets_nothing_behind_a_failed_message(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    seen = []
+    with mq.consumer("g-ordered", [topic], ordered=True, suspend_ms=10) as consumer:
+        for message in consumer:
+            seen.append((message.offset, message.attempt))
+            if message.offset in (3, 7) and message.attempt < 3:
+                message.nack()
+            if message.offset == 9:
+                break
+    assert seen == [(0, 1), (1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (4, 1), (5, 1), (6, 1), (7, 1), (7, 2),
+                    (7, 3), (8, 1), (9, 1)]  # fmt: skip
+
+
+def test_a_batch_can_be_committed_and_the_rest_comes_again(mq: Client, topic: str) -> None:
+    fill(mq, topic, 1_000, queues=2)
+    with mq.consumer("g-arrow", [topic], ack="manual") as consumer:
+        batches = []
+        for batch in consumer.arrow(max_rows=300, timeout_ms=WAIT_MS):
+            assert batch.schema == CONSUMED_SCHEMA
+            batches.append(batch)
+            if len(batches) == 3:
+                break
+            consumer.commit(batch)
+    committed = sum(batch.num_rows for batch in batches[:2])
+    with mq.consumer("g-arrow", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == committed
+        read = take(consumer, 1_000 - committed)
+    bodies = [int(body.as_py()) for batch in batches[:2] for body in batch.column("body")]
+    assert sorted(bodies + numbers(read)) == list(range(1_000))
+
+
+def test_an_arrow_loop_gives_an_empty_batch_when_nothing_comes(mq: Client, topic: str) -> None:
+    fill(mq, topic, 0)
+    with mq.consumer("g-empty", [topic]) as consumer:
+        assert next(iter(consumer.arrow(timeout_ms=0))).num_rows == 0
+        consumer.commit(pa.RecordBatch.from_pylist([], schema=CONSUMED_SCHEMA))
+        with pytest.raises(InvalidConfiguration, match="columns are missing"):
+            consumer.commit(pa.RecordBatch.from_pylist([{"body": b""}]))
+
+
+def test_committing_without_arguments_covers_what_was_handed_out(mq: Client, topic: str) -> None:
+    fill(mq, topic, 100, queues=2)
+    with mq.consumer("g-commit", [topic], ack="manual") as consumer:
+        take(consumer, 60)
+        consumer.commit()
+        take(consumer, 10)
+    with mq.consumer("g-commit", [topic], ack="manual") as consumer:
+        assert sum(consumer.owned().values()) == 60
+        one, *others = take(consumer, 40)
+        consumer.commit(one)
+        assert sum(consumer.owned().values()) == 61 - (one.offset > consumer.owned()[one.queue])
+        consumer.commit(others)
+        assert sum(consumer.lag().values()) == 0
+
+
+def test_the_progress_is_stored_while_a_loop_runs(cluster: LocalCluster, mq: Client, topic: str) -> None:
+    fill(mq, topic, 50, queues=1)
+    with Transport() as transport, mq.consumer("g-beat", [topic], commit_ms=20) as consumer:
+        take(consumer, 50)
+        consumer.poll(timeout_ms=0)
+        apis = [BrokerApi(transport, *pair) for pair in cluster.brokers.items()]
+
+        def stored() -> int:
+            found = (api.group_offsets("g-beat", topic).offsets for api in apis)
+            return sum(one.offset for each in found for one in each)
+
+        wait_for(lambda: stored() == 50)
+
+
+# --- where to begin, pause, seek ----------------------------------------------------
+
+
+def test_a_group_begins_where_it_is_told_and_goes_on_where_it_was(mq: Client, topic: str) -> None:
+    fill(mq, topic, 30, queues=1)
+    with mq.consumer("g-first", [topic], start="earliest") as consumer:
+        stored_at = sorted(message.stored_at_us for message in take(consumer, 30))
+    with mq.consumer("g-last", [topic], start="latest"):
+        pass
+    fill(mq, topic, 10, first=30, queues=1)
+    for group, expected in (("g-first", 10), ("g-last", 10)):
+        with mq.consumer(group, [topic], start="earliest") as consumer:
+            assert numbers(take(consumer, expected)) == list(range(30, 40))
+            assert consumer.poll(timeout_ms=0) == []
+    with mq.consumer("g-time", [topic], start="time", start_timestamp_us=stored_at[-1] + 1) as consumer:
+        assert numbers(take(consumer, 10)) == list(range(30, 40))
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(mq: Client, topic: str) -> None:
+    fill(mq, topic, 40, queues=1)
+    with mq.consumer("g-pause", [topic]) as consumer:
+        one, two = sorted(consumer.owned())
+        consumer.pause(one)
+        read = take(consumer, sum(n for q, n in consumer.lag().items() if q == two))
+        assert {message.queue for message in read} == {two}
+        assert consumer.poll(timeout_ms=100) == []
+        consumer.resume(one)
+        read += take(consumer, 40 - len(read))
+    assert numbers(read) == list(range(40))
+
+
+def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) -> None:
+    fill(mq, topic, 40, queues=1)
+    with mq.consumer("g-seek", [topic]) as consumer:
+        take(consumer, 40)
+        consumer.commit()
+        queue, end = max(consumer.owned().items(), key=lambda pair: pair[1])
+        consumer.seek(queue, 3)
+        assert [m.offset for m in take(consumer, end - 3)] == list(range(3, end))
+        consumer.seek(queue, 2)
+        consumer.commit()
+        with pytest.raises(InvalidConfiguration, match="does not own"):
+            consumer.seek(MessageQueue(topic, "nowhere", 0), 0)
+        with pytest.raises(InvalidConfiguration, match="begin at 0"):
+            consumer.seek(queue, -1)
+    with mq.consumer("g-seek", [topic]) as consumer:
+        assert consumer.owned()[queue] == 2
+
+
+# --- misuse -------------------------------------------------------------------------
+
+
+def test_a_loop_ends_when_another_thread_closes_the_consumer(mq: Client, topic: str) -> None:
+    fill(mq, topic, 0)
+    consumer = mq.consumer("g-close", [topic])
+    closing = threading.Timer(0.05, consumer.close)
+    closing.start()
+    assert list(consumer) == []
+    closing.join()
+    consumer.close()
+    with pytest.raises(Closed):
+        consumer.poll()
+    with pytest.raises(Closed):
+        consumer.commit()
+
+
+def test_a_disabled_group_is_refused(cluster: LocalCluster, mq: Client, topic: str) -> None:
+    fill(mq, topic, 0)
+    with Transport() as transport:
+        for name, address in cluster.brokers.items():
+            BrokerApi(transport, name, address).set_group("g-disabled", SetGroupRequest(enabled=False))
+    with pytest.raises(GroupDisabled):
+        mq.consumer("g-disabled", [topic])
+
+
+def test_wrong_arguments_are_refused_before_anything_is_asked(mq: Client, topic: str) -> None:
+    nowhere = Client("nowhere:1")
+    with pytest.raises(InvalidFilter, match="position 7"):
+        Sql("amount ~ 3")
+    with pytest.raises(InvalidConfiguration, match="it is no filter"):
+        nowhere.consumer("g", {"t": "paid"})  # type: ignore[dict-item]
+    with pytest.raises(InvalidConfiguration, match="names no topic"):
+        nowhere.consumer("g", [])
+    with pytest.raises(InvalidConfiguration, match="no such strategy"):
+        nowhere.consumer("g", "t", allocation="fair")
+    with pytest.raises(InvalidConfiguration, match="share no queue"):
+        nowhere.consumer("g", "t", broadcasting=True, ordered=True, offsets_file="x")
+    with pytest.raises(ReservedName):
+        nowhere.consumer("%RETRY%g", "t")
+    with pytest.raises(RouteNotFound):
+        mq.consumer("g", f"{topic}-missing")

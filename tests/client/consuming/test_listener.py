@@ -1,0 +1,205 @@
+"""Functions that are called for each message of a group: concurrently, in order, and when they fail."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from rocketq import Client, ConsumedMessage, InvalidConfiguration, Listener, LocalCluster, MessageQueue, Tag
+from rocketq.clock import ManualClock
+from tests.client.consuming.groups_support import fill, wait_for, wait_for_shares
+
+
+@pytest.fixture(scope="module")
+def mq(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster.nameservers) as client:
+        yield client
+
+
+def test_a_decorated_function_is_called_for_each_message(mq: Client, topic: str) -> None:
+    fill(mq, topic, 500)
+    seen: list[int] = []
+
+    @mq.listener(topic, group="l-each", workers=3)
+    def on_message(message: ConsumedMessage) -> None:
+        seen.append(int(message.body))
+
+    assert isinstance(on_message, Listener)
+    wait_for(lambda: sum(on_message.lag().values()) == 0)
+    assert sorted(seen) == list(range(500))
+    assert on_message.close()
+    assert on_message.is_closed
+    with mq.consumer("l-each", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 500
+
+
+def test_workers_handle_messages_at_the_same_time(mq: Client, topic: str) -> None:
+    fill(mq, topic, 60)
+    together = threading.Barrier(4)
+    with mq.listener(topic, lambda _: together.wait(60), group="l-workers", workers=4) as listener:
+        wait_for(lambda: sum(listener.lag().values()) == 0)
+
+
+def test_with_order_one_worker_at_a_time_has_a_queue(mq: Client, topic: str) -> None:
+    fill(mq, topic, 600, queues=2)
+    busy: Counter[MessageQueue] = Counter()
+    handled: dict[MessageQueue, list[int]] = defaultdict(list)
+    most: set[int] = set()
+    lock = threading.Lock()
+
+    def handle(message: ConsumedMessage) -> None:
+        with lock:
+            busy[message.queue] += 1
+            most.add(busy[message.queue])
+            handled[message.queue].append(message.offset)
+        with lock:
+            busy[message.queue] -= 1
+
+    with mq.listener(topic, handle, group="l-order", ordered=True, workers=6) as listener:
+        wait_for(lambda: sum(listener.lag().values()) == 0)
+    assert most == {1}
+    assert all(offsets == list(range(len(offsets))) for offsets in handled.values())
+    assert sum(map(len, handled.values())) == 600
+
+
+def test_with_order_a_message_that_fails_holds_its_queue(mq: Client, topic: str) -> None:
+    fill(mq, topic, 40, queues=1)
+    handled: dict[MessageQueue, list[tuple[int, int]]] = defaultdict(list)
+
+    def handle(message: ConsumedMessage) -> None:
+        handled[message.queue].append((message.offset, message.attempt))
+        if message.offset == 2 and message.attempt < 4:
+            raise ArithmeticError
+
+    with mq.listener(topic, handle, group="l-hold", ordered=True, suspend_ms=10) as listener:
+        wait_for(lambda: sum(listener.lag().values()) == 0)
+    for offsets in handled.values():
+        behind = [(offset, 1) for offset in range(3, offsets[-1][0] + 1)]
+        assert offsets == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4), *behind]
+
+
+def test_without_order_others_pass_a_message_that_fails(
+    cluster: LocalCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    attempts: Counter[int] = Counter()
+
+    def handle(message: ConsumedMessage) -> None:
+        number = int(message.body)
+        attempts[number] += 1
+        if number == 7 and message.attempt < 3:
+            raise ArithmeticError("seven")
+
+    with Client(cluster.nameservers, clock=clock) as mq:
+        fill(mq, topic, 20, queues=1)
+        with (
+            caplog.at_level(logging.ERROR, "rocketq.consuming.listener"),
+            mq.listener(topic, handle, group="l-pass") as listener,
+        ):
+            wait_for(lambda: attempts.total() == 20)
+            assert sum(listener.lag().values()) > 0, "the offset does not pass it"
+            clock.advance(10_000)
+            fill(mq, topic, 1, first=100)  # What arrives wakes the workers, which look at the clock.
+            wait_for(lambda: attempts[7] == 2)
+            clock.advance(30_000)
+            fill(mq, topic, 1, first=101)
+            wait_for(lambda: sum(listener.lag().values()) == 0)
+    assert "seven" in caplog.text
+    assert attempts[7] == 3
+
+
+def test_a_listener_whose_queue_stops_says_so_and_goes_on_with_others(
+    mq: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(mq, topic, 100, queues=2)
+    seen: set[int] = set()
+
+    def handle(message: ConsumedMessage) -> None:
+        if int(message.body) == 50:
+            raise ArithmeticError
+        seen.add(int(message.body))
+
+    with mq.listener(topic, handle, group="l-stop", max_attempts=1, workers=1) as listener:
+        wait_for(lambda: listener.error is not None)
+        wait_for(lambda: sum(1 for behind in listener.lag().values() if behind) == 1)
+        wait_for(lambda: "stands still" in caplog.text)
+    assert 50 not in seen
+
+
+def test_closing_waits_for_the_message_that_is_being_handled(mq: Client, topic: str) -> None:
+    fill(mq, topic, 50, queues=1)
+    begun, go_on = threading.Event(), threading.Event()
+    handled: list[int] = []
+
+    def handle(message: ConsumedMessage) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        handled.append(int(message.body))
+
+    listener = mq.listener(topic, handle, group="l-close", workers=1)
+    assert begun.wait(60)
+    closing = threading.Thread(target=listener.close)
+    closing.start()
+    go_on.set()
+    closing.join()
+    assert len(handled) == 1, "the others were not begun"
+    with mq.consumer("l-close", [topic]) as consumer:
+        assert sum(consumer.lag().values()) == 49
+
+
+def test_a_function_that_does_not_return_does_not_hold_the_close(
+    mq: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(mq, topic, 3, queues=1)
+    begun, end = threading.Event(), threading.Event()
+
+    def handle(message: ConsumedMessage) -> None:
+        begun.set()
+        end.wait(60)
+
+    listener = mq.listener(topic, handle, group="l-stuck", workers=1)
+    assert begun.wait(60)
+    assert not listener.close(timeout_ms=1)
+    end.set()
+    assert "had not returned" in caplog.text
+    with mq.consumer("l-stuck", [topic]) as consumer:
+        assert sum(consumer.lag().values()) == 3, "nothing is lost"
+
+
+def test_a_function_cannot_close_its_own_listener(mq: Client, topic: str) -> None:
+    fill(mq, topic, 1, queues=1)
+    refused: list[str] = []
+
+    def handle(message: ConsumedMessage) -> None:
+        try:
+            listener.close()
+        except InvalidConfiguration as error:
+            refused.append(str(error))
+
+    go_on = threading.Event()
+    listener = mq.listener(topic, lambda m: go_on.wait(60) and handle(m), group="l-self")
+    go_on.set()
+    wait_for(lambda: sum(listener.lag().values()) == 0)
+    listener.close()
+    assert "wait for itself" in refused[0]
+
+
+def test_listeners_and_consumers_of_a_group_share_the_queues(mq: Client, topic: str) -> None:
+    fill(mq, topic, 0, queues=2)
+    with mq.listener(topic, print, group="l-both") as listener, mq.consumer("l-both", [topic]) as consumer:
+        wait_for_shares([listener, consumer], 4)
+
+
+def test_what_is_no_listener_is_refused(mq: Client, topic: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="cannot be called"):
+        mq.listener(topic, "print", group="g")  # type: ignore[call-overload]
+    with pytest.raises(InvalidConfiguration, match="workers"):
+        mq.listener(topic, print, group="g", workers=0)
+    with pytest.raises(InvalidConfiguration, match="acknowledges a message when"):
+        mq.listener(topic, print, group="g", ack="manual")
+    with pytest.raises(InvalidConfiguration, match="filter for each topic already"):
+        mq.listener({topic: None}, print, group="g", filter=Tag("a"))

@@ -1,0 +1,47 @@
+"""A member of a consumer group as a process of its own: `python -m tests.support.group_member …`.
+
+It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset.
+A line on stdin ends it in good order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+from rocketq import Client, ConsumedMessage
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("nameserver")
+    parser.add_argument("topic")
+    parser.add_argument("group")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--session-timeout-ms", type=int)
+    given = parser.parse_args()
+    written = os.open(given.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def handle(message: ConsumedMessage) -> None:
+        place = message.queue
+        os.write(written, f"{place.topic} {place.broker} {place.queue} {message.offset}\n".encode())
+
+    with (
+        Client(given.nameserver) as mq,
+        mq.listener(
+            given.topic, handle, group=given.group, ordered=given.ordered, workers=2, commit_ms=50,
+            session_timeout_ms=given.session_timeout_ms,
+        ),
+    ):  # fmt: skip
+        print("ready", flush=True)
+        ended = threading.Thread(target=sys.stdin.readline)
+        ended.start()
+        ended.join()
+
+
+if __name__ == "__main__":
+    main()
