@@ -25,7 +25,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from rocketq.admin.topics import TopicAdmin
@@ -53,10 +52,10 @@ from rocketq.producing.queue_selectors import (
     resolved_queue,
     strategy,
 )
-from rocketq.producing.send_attempts import APPEND, Delivery, Post, append_one
+from rocketq.producing.send_attempts import APPEND, Delivery, Post
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
-from rocketq.protocol.hashing import hash_column, hash_value
+from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.message_rules import check_message
 from rocketq.protocol.rules.reserved_names import check_user_topic
@@ -347,12 +346,14 @@ class Producer:
         order = _bytes(ordering_key)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        hashes = None if order is None else np.array([hash_value(order)], np.uint64)
-        parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0, hashes=hashes),))
-        compression = self.config.compression
-        post = append_one(message, compression)
-        ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=post)
-        return result
+        return self._delivery.send_one(
+            chosen,
+            message,
+            order,
+            selector,
+            timeout_ms=timeout_ms or self.config.timeout_ms,
+            retries=retries,
+        )
 
     def _send_all(
         self,

@@ -7,17 +7,19 @@ has left the route, the selector chooses among the queues that are there, as it 
 message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
 
 How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` and `AppendOne` here
-make messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
+append messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
 and published once, so an unknown outcome is never a reason to give up: it is sent again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Final, Protocol, TypeVar
-from urllib.parse import urlencode
+
+import numpy as np
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock
@@ -42,10 +44,13 @@ from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.parcels import Content, Parcel, shared_anew, stream_of
 from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
+from rocketq.protocol.hashing import hash_value
+from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.nameserver_documents import TopicRoute
-from rocketq.protocol.plain_message import parameters_of
+from rocketq.protocol.plain_message import query_of
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 #: The pause before the same broker is asked again, when it did not name one.
 BACKOFF_MS: Final = 100
@@ -94,7 +99,8 @@ class AppendOne:
     """The send of one message in its plain form (`rocketq.protocol.plain_message`), which is its parcel's."""
 
     body: bytes
-    parameters: Mapping[str, str]
+    #: Everything but the body, as a part of the request's query.
+    query: str
     repeatable: ClassVar[bool] = False
 
     def content(self, parcel: Parcel, compression: str | None) -> Content:
@@ -104,20 +110,25 @@ class AppendOne:
         self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
     ) -> list[SendResult]:
         (piece,) = parcel.slices
-        queue = piece.queue.queue
-        answer = broker.send_one(parcel.topic, queue, self.parameters, self.body, timeout_ms=timeout_ms)
-        return _results(answer, parcel)
+        return [self.to_queue(broker, piece.queue, timeout_ms)]
+
+    def to_queue(self, broker: BrokerApi, queue: MessageQueue, timeout_ms: int) -> SendResult:
+        """Make the request; return where the message is."""
+        answer = broker.send_one(queue.topic, queue.queue, self.query, self.body, timeout_ms=timeout_ms)
+        (appended,) = answer.appended
+        chosen = MessageQueue(queue.topic, answer.broker, appended.queue)
+        return SendResult(answer.status, chosen, appended.offset, 1)
 
 
 APPEND: Final = Append()
 
 
-def append_one(message: Message, compression: str | None) -> Append | AppendOne:
-    """Return how one message is sent: in its plain form if it has one and is not to be compressed."""
-    parameters = parameters_of(message) if compression is None else None
-    if parameters is None or len(urlencode(parameters)) > PLAIN_QUERY_BYTES_MAX:
-        return APPEND
-    return AppendOne(message.body, parameters)
+def append_one(message: Message) -> AppendOne | None:
+    """Return how one message is sent in its plain form; None if it has to travel as a stream."""
+    query = query_of(message)
+    if query is None or len(query) > PLAIN_QUERY_BYTES_MAX:
+        return None
+    return AppendOne(message.body, query)
 
 
 class Delivery:
@@ -173,6 +184,40 @@ class Delivery:
         trip = Trip(self.now_ms(), timeout_ms, retries)
         yield from self._delivered(parcel, selector, compression, post, trip)
 
+    def send_one(
+        self,
+        queue: MessageQueue,
+        message: Message,
+        ordering_key: bytes | None,
+        selector: QueueSelector,
+        *,
+        timeout_ms: int,
+        retries: int,
+    ) -> SendResult:
+        """Send one message, by all the attempts it may have, and return where it is.
+
+        The first attempt is made with as few steps as it can have. Only what follows a failed attempt, or a
+        message without a plain form, needs a batch.
+        """
+        trip = Trip(self.now_ms(), timeout_ms, retries)
+        compression = self._config.compression
+        plain = append_one(message) if compression is None else None
+        failure: RocketqError | None = None
+        if plain is not None:
+            ask = partial(plain.to_queue, queue=queue)
+            try:
+                return self._asked(queue.topic, queue.broker, len(message.body), selector.ordered, trip, ask)
+            except RocketqError as error:
+                failure = error
+        hashes = None if ordering_key is None else np.array([hash_value(ordering_key)], np.uint64)
+        piece = QueueSlice(queue, from_messages([message]), 0, hashes=hashes)
+        post: Post[SendResult] = plain or APPEND
+        places = [Parcel(queue.topic, (piece,))]
+        if failure is not None:
+            trip, places = self._after_failure(failure, places[0], selector, post, trip)
+        ((_, result),) = self._delivered(places[0], selector, compression, post, trip)
+        return result
+
     def _delivered(
         self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
     ) -> Iterator[tuple[QueueSlice, R]]:
@@ -182,19 +227,7 @@ class Delivery:
                 results = self._attempt(parcel, content, post, selector.ordered, trip)
                 break
             except RocketqError as error:
-                trip = trip.after(parcel.broker, error)
-                decision = verdict(error, selector.ordered, post.repeatable)
-                pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
-                if decision is not Verdict.RAISE:
-                    self._note(error, parcel)
-                left_ms = trip.left_ms(self.now_ms())
-                if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
-                    raise self._failure(parcel.topic, trip, error, decision, post) from error
-            self._closing.wait(pause_ms / 1000)
-            try:
-                moved = self._readdressed(parcel, selector, decision, trip.failed)
-            except RocketqError as error:
-                raise self._failure(parcel.topic, trip, error, Verdict.RAISE, post) from error
+                trip, moved = self._after_failure(error, parcel, selector, post, trip)
             if len(moved) != 1 or not _is_same_content(moved[0], parcel):
                 for part in moved:
                     yield from self._delivered(part, selector, compression, post, trip)
@@ -202,21 +235,55 @@ class Delivery:
             parcel = moved[0]
         yield from zip(parcel.slices, results, strict=True)
 
+    def _after_failure(
+        self, error: RocketqError, parcel: Parcel, selector: QueueSelector, post: Post[R], trip: Trip
+    ) -> tuple[Trip, list[Parcel]]:
+        """Return the trip with its failed attempt, and where the next one goes, after the pause before it.
+
+        Raises what the send raises if there is no next attempt.
+        """
+        trip = trip.after(parcel.broker, error)
+        decision = verdict(error, selector.ordered, post.repeatable)
+        pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
+        if decision is not Verdict.RAISE:
+            self._note(error, parcel)
+        left_ms = trip.left_ms(self.now_ms())
+        if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
+            raise self._failure(parcel.topic, trip, error, decision, post) from error
+        self._closing.wait(pause_ms / 1000)
+        try:
+            return trip, self._readdressed(parcel, selector, decision, trip.failed)
+        except RocketqError as refused:
+            raise self._failure(parcel.topic, trip, refused, Verdict.RAISE, post) from refused
+
     # --- one attempt -------------------------------------------------------------
 
     def _attempt(self, parcel: Parcel, content: Content, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
-        route = self._route(parcel.topic)
-        broker = master_of(route, parcel.broker, self._transport)
-        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
+        may_move = post.repeatable or not ordered
+
+        def ask(broker: BrokerApi, *, timeout_ms: int) -> list[R]:
+            return post(broker, parcel, content, timeout_ms)
+
+        return self._asked(parcel.topic, parcel.broker, content.nbytes, not may_move, trip, ask)
+
+    def _asked(
+        self, topic: str, broker: str, size: int, is_last: bool, trip: Trip, ask: Callable[..., T]
+    ) -> T:
+        """Make one attempt at a broker by `ask(broker_api, timeout_ms=...)`, and note how long it took.
+
+        `is_last` is whether an attempt without an answer is the last one, which may take all the time left.
+        """
+        route = self._route(topic)
+        api = master_of(route, broker, self._transport)
         begun_ms = self.now_ms()
         allowed_ms = max(1, trip.left_ms(begun_ms))
-        if post.repeatable or not ordered:
+        if not is_last:
+            others = any(queue.broker != broker for queue in self._queues_of(route))
             allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
-        results = post(broker, parcel, content, allowed_ms)
-        healthy_ms = content.nbytes // HEALTHY_BYTES_PER_MS
+        answer = ask(api, timeout_ms=allowed_ms)
         now_ms = self.now_ms()
-        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
-        return results
+        self._fault.record(broker, max(0, now_ms - begun_ms - size // HEALTHY_BYTES_PER_MS), now_ms)
+        return answer
 
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
         """Remember what the failure says about the broker; the next attempt asks for the route again."""
