@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rocketq.model import UNIQUE_ID_PROPERTY
+from rocketq.producing.unique_ids import IdRange, identified
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, present_properties
 
 _TYPES = {field.name: field.type for field in MESSAGE_SCHEMA}
@@ -23,6 +25,15 @@ def fields_size(key: bytes | None, tag: str | None, properties: Mapping[str, str
     for name, value in (properties or {}).items():
         size += len(name) + len(value or "")
     return size
+
+
+def with_id(properties: Mapping[str, str] | None, unique_id: str) -> dict[str, str]:
+    """Return the properties of a message with this id of its own, unless they have one already."""
+    if properties is None:
+        return {UNIQUE_ID_PROPERTY: unique_id}
+    if properties.get(UNIQUE_ID_PROPERTY) is not None:
+        return dict(properties)
+    return {**properties, UNIQUE_ID_PROPERTY: unique_id}
 
 
 class MessageColumns:
@@ -67,8 +78,8 @@ class MessageColumns:
         key, tag = self._keys.get(row), self._tags.get(row)
         return len(self._bodies[row]) + fields_size(key, tag, self._properties.get(row))
 
-    def to_batch(self) -> pa.RecordBatch:
-        """Return all rows as a batch of schema message/1."""
+    def to_batch(self, ids: IdRange | None = None) -> pa.RecordBatch:
+        """Return all rows as a batch of schema message/1, each with its id of `ids` unless it has one."""
         rows = len(self)
         columns = {
             "key": self._sparse(self._keys, "key"),
@@ -79,7 +90,13 @@ class MessageColumns:
                 _TYPES["born_at"], rows, [None, pa.py_buffer(self._born_at_us)], 0
             ),
         }
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=MESSAGE_SCHEMA)
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=MESSAGE_SCHEMA)
+        return batch if ids is None else identified(batch, ids)
+
+    def _property_column(self) -> pa.Array:
+        pairs = {row: list(properties.items()) for row, properties in self._properties.items()}
+        column = self._sparse(pairs, "properties")
+        return present_properties(column) if pairs else column
 
     def _sparse(self, values: Mapping[int, Any], name: str) -> pa.Array:
         """Return a column of which some rows have a value."""
@@ -89,7 +106,10 @@ class MessageColumns:
         given: Sequence[Any] = list(values.values())
         return pa.array(given if len(given) == rows else list(map(values.get, range(rows))), _TYPES[name])
 
-    def _property_column(self) -> pa.Array:
-        pairs = {row: list(given.items()) for row, given in self._properties.items()}
-        column = self._sparse(pairs, "properties")
-        return present_properties(column) if pairs else column
+    def own_ids(self) -> dict[int, str]:
+        """Return the ids that callers gave in the properties, by row."""
+        return {
+            row: given[UNIQUE_ID_PROPERTY]
+            for row, given in self._properties.items()
+            if given.get(UNIQUE_ID_PROPERTY) is not None
+        }

@@ -38,6 +38,7 @@ from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.input_batches import OrderingKeys
+from rocketq.producing.message_columns import with_id
 from rocketq.producing.parcels import Parcel, parcels
 from rocketq.producing.placing import Placing, SelectionName
 from rocketq.producing.queue_selectors import (
@@ -57,6 +58,7 @@ from rocketq.producing.send_attempts import APPEND, Delivery, Post
 from rocketq.producing.send_future import SendFuture
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
+from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
@@ -205,6 +207,7 @@ class Producer:
         queue: MessageQueue | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
+        unique_ids: bool = False,
     ) -> list[SendResult]:
         """Send a Table, RecordBatch, DataFrame or list of Message; return a result for each slice stored.
 
@@ -214,11 +217,11 @@ class Producer:
         the messages are found by. At most one of `ordering_key`, `selection` (round_robin by default) and
         `queue` chooses the queues. Slices come back
         in the order of their first message. `timeout_ms` is for each request of about
-        `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
-        the same, as [broker, queue, offset, count].
+        `request_bytes`. With `unique_ids` each message gets an id of its own. Raises as `send`; after
+        SendFailed, `facts["stored"]` lists what was stored all the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
-        return self._send_all(topic, data, placing, compression, timeout_ms, APPEND)
+        return self._send_all(topic, data, placing, compression, timeout_ms, APPEND, unique_ids)
 
     def stage_batch(
         self,
@@ -248,13 +251,15 @@ class Producer:
         selection: SelectionName | QueueSelector | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
+        unique_ids: bool = False,
     ) -> BatchSender[SendResult]:
         """Return a sender for data that comes batch after batch; use it in `with`, and from one thread.
 
         `sender.add(topic, data, queue)` takes data as `send_batch` does and gathers it into requests, of
         which a few are in flight at a time; `sender.finish()` returns a result for each slice stored.
         """
-        return self._batch_sender(Placing(ordering_key, selection, None), compression, timeout_ms, APPEND)
+        placing = Placing(ordering_key, selection, None)
+        return self._batch_sender(placing, compression, timeout_ms, APPEND, unique_ids=unique_ids)
 
     def batch_stager(
         self,
@@ -307,7 +312,10 @@ class Producer:
         fields = NO_FIELDS
         if not (key is None and tag is None and properties is None):
             fields = checked_fields(key, tag, properties)
-        return Message(content, *fields, self._clock.now_us())
+        found, tag, given = fields
+        if self.config.unique_ids:
+            given = with_id(given, UNIQUE_IDS.one())
+        return Message(content, found, tag, given, self._clock.now_us())
 
     def _free_destination(self, topic: str) -> Destination:
         """Return where messages of a topic go that belong to no queue."""
@@ -354,9 +362,10 @@ class Producer:
         compression: Compression | None,
         timeout_ms: int | None,
         post: Post[R],
+        unique_ids: bool = False,
     ) -> list[R]:
         # One group at a time: after a failure nothing more of the data is sent.
-        with self._batch_sender(placing, compression, timeout_ms, post, in_flight=1) as sender:
+        with self._batch_sender(placing, compression, timeout_ms, post, 1, unique_ids) as sender:
             sender.add(topic, data, placing.queue)
             return sender.finish()
 
@@ -367,6 +376,7 @@ class Producer:
         timeout_ms: int | None,
         post: Post[R],
         in_flight: int = IN_FLIGHT,
+        unique_ids: bool = False,
     ) -> BatchSender[R]:
         placing.check()
         plan = SendPlan(
@@ -376,6 +386,7 @@ class Producer:
             compression or self.config.compression,
             timeout_ms or self.config.timeout_ms,
             in_flight,
+            unique_ids,
         )
         return BatchSender(plan, self._delivery, self.config, self._clock, self._queues, self._pool)
 

@@ -35,7 +35,7 @@ from rocketq.errors import (
     SystemBusy,
     TopicNotFound,
 )
-from rocketq.model import Message, MessageQueue, SendResult
+from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
@@ -101,6 +101,7 @@ class AppendOne:
     body: bytes
     #: Everything but the body, as a part of the request's query.
     query: str
+    unique_id: str | None = None
     repeatable: ClassVar[bool] = False
 
     def content(self, parcel: Parcel, compression: str | None) -> Content:
@@ -117,7 +118,7 @@ class AppendOne:
         answer = broker.send_one(queue.topic, queue.queue, self.query, self.body, timeout_ms=timeout_ms)
         (appended,) = answer.appended
         chosen = MessageQueue(queue.topic, answer.broker, appended.queue)
-        return SendResult(answer.status, chosen, appended.offset, 1)
+        return SendResult(answer.status, chosen, appended.offset, 1, self.unique_id)
 
 
 APPEND: Final = Append()
@@ -128,7 +129,7 @@ def append_one(message: Message) -> AppendOne | None:
     query = query_of(message)
     if query is None or len(query) > PLAIN_QUERY_BYTES_MAX:
         return None
-    return AppendOne(message.body, query)
+    return AppendOne(message.body, query, unique_id_of(message))
 
 
 class Delivery:
@@ -216,7 +217,7 @@ class Delivery:
         if failure is not None:
             trip, places = self._after_failure(failure, places[0], selector, post, trip)
         ((_, result),) = self._delivered(places[0], selector, compression, post, trip)
-        return result
+        return replace(result, unique_id=unique_id_of(message))
 
     def _delivered(
         self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
@@ -377,6 +378,10 @@ class Delivery:
         chosen = [first, *(selector.select(near, selection) for _ in parcel.slices[1:])]
         slices = [replace(piece, queue=queue) for queue, piece in zip(chosen, parcel.slices, strict=True)]
         return Parcel(parcel.topic, tuple(slices))
+
+
+def unique_id_of(message: Message) -> str | None:
+    return None if message.properties is None else message.properties.get(UNIQUE_ID_PROPERTY)
 
 
 def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:

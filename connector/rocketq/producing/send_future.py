@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketq.model import SendResult
+from rocketq.producing.unique_ids import IdRange
 
 log = logging.getLogger("rocketq.producing.producer")
 
@@ -29,7 +30,18 @@ class BatchOutcome:
     Messages that were taken out of the batch before it was sent are in `taken_out`, with the reason.
     """
 
-    __slots__ = ("_callbacks", "_error", "_event", "_numbers", "_parts", "on_cancel", "taken_out", "whole")
+    __slots__ = (
+        "_callbacks",
+        "_error",
+        "_event",
+        "_numbers",
+        "_parts",
+        "ids",
+        "on_cancel",
+        "own_ids",
+        "taken_out",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -38,6 +50,9 @@ class BatchOutcome:
         #: number there, if the parts are several or lack a row.
         self._parts: list[SendResult] = []
         self._numbers: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
+        #: The ids of the rows, if they have any, and those that callers gave.
+        self.ids: IdRange | None = None
+        self.own_ids: dict[int, str] = {}
         #: The result of the batch if all of it is stored in one place.
         self.whole: SendResult | None = None
         self._error: BaseException | None = None
@@ -102,7 +117,10 @@ class BatchOutcome:
         else:
             assert self._numbers is not None
             part, number = self._parts[self._numbers[0][row]], int(self._numbers[1][row])
-        return SendResult(part.status, part.queue, part.offset + number, 1)
+        unique_id = None
+        if self.ids is not None:
+            unique_id = self.own_ids.get(row) or self.ids.id_of(row)
+        return SendResult(part.status, part.queue, part.offset + number, 1, unique_id)
 
 
 class SendFuture:

@@ -35,6 +35,7 @@ from rocketq.producing.accumulator import (
 )
 from rocketq.producing.message_columns import fields_size
 from rocketq.producing.send_future import SendFuture
+from rocketq.producing.unique_ids import UNIQUE_IDS
 
 log = logging.getLogger("rocketq.producing.producer")
 
@@ -199,12 +200,16 @@ class Pipeline:
             self._settled.notify_all()
 
     def _sent(self, batch: Batch, rows: list[int] | None) -> Iterable[tuple[Rows, SendResult]]:
-        if rows is None:
-            return self._send(batch.destination, batch.columns.to_batch(), batch.orders)
-        if not rows:
+        if rows is not None and not rows:
             return ()
+        if self._config.unique_ids:
+            batch.outcome.ids = UNIQUE_IDS.many(len(batch))
+            batch.outcome.own_ids = batch.columns.own_ids()
+        made = batch.columns.to_batch(batch.outcome.ids)
+        if rows is None:
+            return self._send(batch.destination, made, batch.orders)
         orders = [batch.orders[row] for row in rows] if batch.orders else []
-        return self._send(batch.destination, batch.columns.to_batch().take(pa.array(rows)), orders)
+        return self._send(batch.destination, made.take(pa.array(rows)), orders)
 
 
 def _failed_rows(rows: list[int] | None, count: int, parts: list[tuple[Rows, SendResult]]) -> list[int]:

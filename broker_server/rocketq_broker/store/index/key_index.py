@@ -7,8 +7,8 @@ written out as a sorted file (`index_file`) when it is large enough or covers
 much of the log. A restart goes on where the last file ends. How far behind the
 indexer is, in bytes of log, is in the statistics; a query says it too.
 
-A message has the keys of its `key` column and, separated by spaces, of its
-property KEYS (RocketMQ: IndexService.buildIndex). Hashes only narrow the search:
+A message has the keys of its `key` column, of its property KEYS, separated by spaces, and of its property
+UNIQ_KEY, its own id (RocketMQ: IndexService.buildIndex). Hashes only narrow the search:
 topic, key, time and place are rechecked in the log, so a collision, a deleted
 topic's message or a stale file is never returned.
 
@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.errors import CorruptFrame
+from rocketq.model import UNIQUE_ID_PROPERTY
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.frame_slices import FrameSlice
@@ -436,8 +437,7 @@ def entries_of(frame: Frame) -> Entries:
         present = _numbers(pc.indices_nonzero(keys.is_valid()))
         hashes.append(key_hashes(frame.topic, keys)[present])
         rows.append(present)
-    more, parents = _further_keys(batch)
-    if len(more):
+    for more, parents in _further_keys(batch):
         hashes.append(key_hashes(frame.topic, more))
         rows.append(parents)
     made = np.empty(sum(each.size for each in hashes), dtype=ENTRY)
@@ -450,16 +450,20 @@ def entries_of(frame: Frame) -> Entries:
     return made
 
 
-def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the keys in the property KEYS and the row that each is of."""
+def _further_keys(batch: pa.RecordBatch) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
+    """Return the keys in the properties KEYS and UNIQ_KEY, and for each the row that it is of."""
     properties = batch.column("properties")
     if properties.null_count == len(properties):
-        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
+        return []
+    found = []
     joined = pc.map_lookup(properties, pa.scalar(KEYS), "first")
-    if joined.null_count == len(joined):
-        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
-    lists = pc.utf8_split_whitespace(joined)
-    return pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))
+    if joined.null_count < len(joined):
+        lists = pc.utf8_split_whitespace(joined)
+        found.append((pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))))
+    ids = pc.map_lookup(properties, pa.scalar(UNIQUE_ID_PROPERTY), "first")
+    if ids.null_count < len(ids):
+        found.append((ids.drop_null(), _numbers(pc.indices_nonzero(ids.is_valid()))))
+    return found
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
@@ -471,6 +475,6 @@ def _keys(message: pa.RecordBatch) -> Iterable[bytes]:
     key = message.column("key")[0].as_py()
     if key is not None:
         yield key
-    more, _ = _further_keys(message)
-    for each in more:
-        yield each.as_py().encode()
+    for more, _ in _further_keys(message):
+        for each in more:
+            yield each.as_py().encode()
