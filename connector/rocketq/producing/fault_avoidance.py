@@ -58,6 +58,11 @@ class FaultTolerance:
         else:
             self._unreachable.discard(broker)
 
+    @property
+    def is_untroubled(self) -> bool:
+        """Whether no broker was ever slow or failed, so that all are equal."""
+        return not self._available_from_ms and not self._unreachable
+
     def is_available(self, broker: str, now_ms: int) -> bool:
         """Whether the broker's time of avoidance is over."""
         return now_ms >= self._available_from_ms.get(broker, now_ms)

@@ -132,6 +132,15 @@ def append_one(message: Message) -> AppendOne | None:
     return AppendOne(message.body, query, unique_id_of(message))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A route, its write queues, and by broker its master and whether the route has queues on others."""
+
+    route: TopicRoute
+    queues: list[MessageQueue]
+    masters: dict[str, tuple[BrokerApi, bool]]
+
+
 class Delivery:
     """Sends parcels. Thread-safe: it holds nothing but what is shared."""
 
@@ -148,8 +157,8 @@ class Delivery:
         self._transport, self._routes, self._topics = transport, routes, topics
         self._config, self._clock, self._fault = config, clock, fault
         self._closing = closing
-        #: The write queues of the last route seen of each topic: many sends share a route.
-        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+        #: What was made of the last route seen of each topic: many sends share a route.
+        self._known: dict[str, _Known] = {}
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -162,10 +171,24 @@ class Delivery:
         return self._writable(self._route(topic))
 
     def _queues_of(self, route: TopicRoute) -> list[MessageQueue]:
-        known = self._queues.get(route.topic)
-        if known is None or known[0] is not route:
-            known = self._queues[route.topic] = (route, route.write_queues())
-        return known[1]
+        return self._known_of(route).queues
+
+    def _known_of(self, route: TopicRoute) -> _Known:
+        known = self._known.get(route.topic)
+        if known is None or known.route is not route:
+            known = self._known[route.topic] = _Known(route, route.write_queues(), {})
+        return known
+
+    def _master(self, known: _Known, broker: str) -> tuple[BrokerApi, bool]:
+        """Return the master of a broker, and whether the route has queues on others.
+
+        Raises BrokerUnreachable if the route names no master.
+        """
+        found = known.masters.get(broker)
+        if found is None:
+            others = any(queue.broker != broker for queue in known.queues)
+            found = known.masters[broker] = (master_of(known.route, broker, self._transport), others)
+        return found
 
     def send(
         self,
@@ -274,12 +297,10 @@ class Delivery:
 
         `is_last` is whether an attempt without an answer is the last one, which may take all the time left.
         """
-        route = self._route(topic)
-        api = master_of(route, broker, self._transport)
+        api, others = self._master(self._known_of(self._route(topic)), broker)
         begun_ms = self.now_ms()
         allowed_ms = max(1, trip.left_ms(begun_ms))
         if not is_last:
-            others = any(queue.broker != broker for queue in self._queues_of(route))
             allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
         answer = ask(api, timeout_ms=allowed_ms)
         now_ms = self.now_ms()
