@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 #: A latency of at least the first, in ms, makes a broker unavailable for the second.
@@ -36,6 +37,18 @@ ISOLATION_LATENCY_MS: Final = 10_000
 def unavailable_ms(latency_ms: int) -> int:
     """Return how long a broker that answered after `latency_ms` is avoided."""
     return max((pause for least, pause in LATENCY_TABLE if latency_ms >= least), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFault:
+    """How a broker is treated that was slow or failed.
+
+    `avoided_ms` is how long it gets no messages without an order, from now on. `is_reachable` is whether it
+    has answered since its last failure.
+    """
+
+    avoided_ms: int
+    is_reachable: bool
 
 
 class FaultTolerance:
@@ -70,6 +83,21 @@ class FaultTolerance:
     def is_reachable(self, broker: str) -> bool:
         """Whether the broker's last call did not fail."""
         return broker not in self._unreachable
+
+    def answered(self, broker: str) -> None:
+        """Note that a broker answered a question of a kind that says nothing of its speed."""
+        self._unreachable.discard(broker)
+
+    def faults(self, now_ms: int) -> dict[str, BrokerFault]:
+        """Return the brokers that are avoided or not reachable now."""
+        troubled = {*self._available_from_ms, *self._unreachable}
+        found = {
+            broker: BrokerFault(
+                max(0, self._available_from_ms.get(broker, now_ms) - now_ms), self.is_reachable(broker)
+            )
+            for broker in sorted(troubled)
+        }
+        return {name: each for name, each in found.items() if each.avoided_ms or not each.is_reachable}
 
     def forget(self, broker: str) -> None:
         """Make the broker unknown again."""

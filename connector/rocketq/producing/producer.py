@@ -36,7 +36,7 @@ from rocketq.net.transport import Transport
 from rocketq.producing.accumulator import NO_FIELDS, Destination
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
-from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
 from rocketq.producing.input_batches import OrderingKeys
 from rocketq.producing.message_columns import with_id
 from rocketq.producing.parcels import Parcel, parcels
@@ -56,6 +56,7 @@ from rocketq.producing.queue_selectors import (
 )
 from rocketq.producing.send_attempts import APPEND, Delivery, Post
 from rocketq.producing.send_future import SendFuture
+from rocketq.producing.send_hooks import SendHook
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.producing.unique_ids import UNIQUE_IDS
@@ -91,11 +92,8 @@ class Producer:
         self.fault = fault or FaultTolerance()
         self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
         self._by_hash = ByHash()
-        self._closing = threading.Event()
         topics = TopicAdmin(transport, routes)
-        self._delivery = Delivery(
-            transport, routes, topics, self.config, self._clock, self.fault, self._closing
-        )
+        self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
         self._lock = threading.Lock()
         self._closed = False
         self._pipeline: Pipeline | None = None
@@ -291,7 +289,16 @@ class Producer:
             pipeline.close()
         if workers is not None:
             workers.shutdown()
-        self._closing.set()
+        self._delivery.close()
+
+    def faults(self) -> dict[str, BrokerFault]:
+        """Return the brokers that are avoided now, or did not answer the last call; empty if all is well."""
+        return self.fault.faults(self._delivery.now_ms())
+
+    def add_hook(self, hook: SendHook) -> None:
+        """Have a hook see every attempt from now on (`rocketq.producing.send_hooks`)."""
+        with self._lock:
+            self._delivery.hooks = (*self._delivery.hooks, hook)
 
     @property
     def is_closed(self) -> bool:

@@ -40,9 +40,11 @@ from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.parcels import Content, Parcel, shared_anew, stream_of
 from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
+from rocketq.producing.send_hooks import SendAttempt, SendHook, observed
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
@@ -152,16 +154,34 @@ class Delivery:
         config: ProducerConfig,
         clock: Clock,
         fault: FaultTolerance,
-        closing: threading.Event,
     ) -> None:
         self._transport, self._routes, self._topics = transport, routes, topics
         self._config, self._clock, self._fault = config, clock, fault
-        self._closing = closing
+        #: Set when the producer has closed: nobody waits before another attempt any more.
+        self._closing = threading.Event()
+        self._probe = BrokerProbe(fault, self._answers)
+        #: What sees each attempt.
+        self.hooks: tuple[SendHook, ...] = ()
         #: What was made of the last route seen of each topic: many sends share a route.
         self._known: dict[str, _Known] = {}
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def close(self) -> None:
+        """Let no attempt wait for another one, and ask no broker any more."""
+        self._closing.set()
+        self._probe.close()
+
+    def _answers(self, broker: str, address: str) -> bool | None:
+        """Whether a broker answers; None if no route names it any more."""
+        if not any(known.route.broker(broker) for known in list(self._known.values())):
+            return None
+        try:
+            BrokerApi(self._transport, broker, address, timeout_ms=PROBE_TIMEOUT_MS).version()
+        except RocketqError:
+            return False
+        return True
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues to choose among; a missing topic is created where that is allowed.
@@ -230,7 +250,8 @@ class Delivery:
         if plain is not None:
             ask = partial(plain.to_queue, queue=queue)
             try:
-                return self._asked(queue.topic, queue.broker, len(message.body), selector.ordered, trip, ask)
+                size = len(message.body)
+                return self._asked(queue.topic, queue.broker, 1, size, selector.ordered, trip, ask)
             except RocketqError as error:
                 failure = error
         hashes = None if ordering_key is None else np.array([hash_value(ordering_key)], np.uint64)
@@ -288,21 +309,27 @@ class Delivery:
         def ask(broker: BrokerApi, *, timeout_ms: int) -> list[R]:
             return post(broker, parcel, content, timeout_ms)
 
-        return self._asked(parcel.topic, parcel.broker, content.nbytes, not may_move, trip, ask)
+        count = sum(piece.batch.num_rows for piece in parcel.slices)
+        return self._asked(parcel.topic, parcel.broker, count, content.nbytes, not may_move, trip, ask)
 
     def _asked(
-        self, topic: str, broker: str, size: int, is_last: bool, trip: Trip, ask: Callable[..., T]
+        self, topic: str, broker: str, count: int, size: int, is_last: bool, trip: Trip, ask: Callable[..., T]
     ) -> T:
         """Make one attempt at a broker by `ask(broker_api, timeout_ms=...)`, and note how long it took.
 
-        `is_last` is whether an attempt without an answer is the last one, which may take all the time left.
+        `count` and `size` are the messages and their bytes. `is_last` is whether an attempt without an answer
+        is the last one, which may take all the time left.
         """
         api, others = self._master(self._known_of(self._route(topic)), broker)
         begun_ms = self.now_ms()
         allowed_ms = max(1, trip.left_ms(begun_ms))
         if not is_last:
             allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
-        answer = ask(api, timeout_ms=allowed_ms)
+        if self.hooks:
+            attempt = SendAttempt(topic, broker, count, len(trip.attempts) + 1)
+            answer = observed(self.hooks, attempt, self.now_ms, partial(ask, api, timeout_ms=allowed_ms))
+        else:
+            answer = ask(api, timeout_ms=allowed_ms)
         now_ms = self.now_ms()
         self._fault.record(broker, max(0, now_ms - begun_ms - size // HEALTHY_BYTES_PER_MS), now_ms)
         return answer
@@ -315,6 +342,10 @@ class Delivery:
             self._routes.invalidate(parcel.topic)
         if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
             self._fault.record(parcel.broker, 0, self.now_ms(), isolation=True)
+            known = self._known.get(parcel.topic)
+            master = None if known is None else known.masters.get(parcel.broker)
+            if master is not None:
+                self._probe.watch(parcel.broker, master[0].address)
 
     def _pause_ms(
         self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: frozenset[str]
