@@ -76,6 +76,8 @@ class ProducerConfig:
     #: Create a missing topic on every master, where the brokers allow it.
     auto_create_topics: bool = True
     auto_create_queues: int = 4
+    #: Give each message that is sent alone, or submitted, an id of its own (`SendResult.unique_id`).
+    unique_ids: bool = True
     #: Send slower brokers less: RocketMQ's latency tables. Off, only retries avoid a broker.
     fault_avoidance: bool = True
     #: `send_batch` cuts its data into slices and requests of about these sizes; a slice is never

@@ -28,6 +28,8 @@ TAG_BYTES_MAX: Final = 255
 #: What one pull may ask for; also what a client is prepared to take in.
 PULL_BYTES_MAX: Final = 64 * 1024 * 1024
 DEFAULT_QUEUES: Final = 4
+#: The property that holds the id which the client gave a message (RocketMQ: MessageConst).
+UNIQUE_ID_PROPERTY: Final = "UNIQ_KEY"
 #: How many broker groups the record of a topic may name.
 TOPIC_BROKERS_MAX: Final = 1_024
 
@@ -149,7 +151,13 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
+        """The id of its place."""
         return message_id(self.queue, self.offset)
+
+    @property
+    def unique_id(self) -> str | None:
+        """The id that its producer gave it; copies of a message, made by retries or resends, share it."""
+        return (self.properties or {}).get(UNIQUE_ID_PROPERTY)
 
 
 def message_id(queue: MessageQueue, offset: int) -> str:
@@ -176,12 +184,16 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of sending one batch (RocketMQ: SendResult)."""
+    """The outcome of sending one batch (RocketMQ: SendResult).
+
+    `unique_id` is the id that the producer gave a message which was sent alone (RocketMQ: msgId).
+    """
 
     status: SendStatus
     queue: MessageQueue
     offset: int
     count: int
+    unique_id: str | None = None
 
     @property
     def message_id(self) -> str:

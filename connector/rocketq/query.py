@@ -2,6 +2,7 @@
 
     mq.query.by_id("broker-a:orders:3:17")
     mq.query.by_key("orders", "o-1").messages                       newest first
+    mq.query.by_unique_id("orders", sent.unique_id).messages        its copies, newest first
     for message in mq.query.by_time("orders", begin, end): ...      oldest first
 
 A message lies on one broker, so a search asks every broker of the topic. If one of them does not answer, the
@@ -18,7 +19,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -80,7 +81,13 @@ class Query:
         """
         matched = _MESSAGE_ID.match(message_id)
         if matched is None:
-            raise InvalidConfiguration("message_id", message_id[:200], "is not broker:topic:queue:offset")
+            raise InvalidConfiguration(
+                "message_id",
+                message_id[:200],
+                "is not broker:topic:queue:offset",
+                hint="If it is the id that a producer gave the message, look in its topic: "
+                "query.by_unique_id(topic, id), or rocketq query id ID --topic TOPIC.",
+            )
         broker, topic = matched[1], matched[2]
         route = self._routes.route(topic)
         document = replica_of(route, broker, self._transport).message(message_id)
@@ -96,7 +103,7 @@ class Query:
         limit: int = DEFAULT_LIMIT,
         allow_missing: bool = False,
     ) -> FoundByKey:
-        """Return the newest `limit` messages with this key, or with it among their property KEYS.
+        """Return the newest `limit` messages with this key, or with it in their property KEYS or UNIQ_KEY.
 
         `begin` and `end` bound when they were stored, both included. Raises RouteNotFound, NoPermission, and
         BrokerUnreachable also for a broker of the topic that left the route, unless `allow_missing`.
@@ -124,6 +131,24 @@ class Query:
                 uncovered[broker.broker] = tuple(unread.values())
         found.sort(key=_place, reverse=True)
         return FoundByKey(tuple(found[:limit]), lags, uncovered, missing)
+
+    def by_unique_id(
+        self,
+        topic: str,
+        unique_id: str,
+        *,
+        begin: Time | None = None,
+        end: Time | None = None,
+        limit: int = DEFAULT_LIMIT,
+        allow_missing: bool = False,
+    ) -> FoundByKey:
+        """Return the newest `limit` copies of the message with this id (`SendResult.unique_id`).
+
+        More than one is there if a send was repeated after its answer was lost. Bounds, errors and what may
+        be missing are as in `by_key`.
+        """
+        found = self.by_key(topic, unique_id, begin=begin, end=end, limit=limit, allow_missing=allow_missing)
+        return replace(found, messages=tuple(each for each in found.messages if each.unique_id == unique_id))
 
     def by_time(
         self,

@@ -41,6 +41,20 @@ def test_messages_are_found_by_id_key_and_time(filled: Shell, topic: str) -> Non
     assert [line.split()[-1] for line in shown[1:]] == ["first", "second", "third"]
 
 
+def test_a_message_is_found_by_its_own_id(filled: Shell, topic: str) -> None:
+    assert filled("produce", topic, "--key", "mine", stdin="own").code == 0
+    listed = filled("query", "time", topic, "--begin", "1h", "-o", "jsonl")
+    mine = next(row for row in listed.lines if row["key"] == "mine")
+    unique_id = mine["properties"]["UNIQ_KEY"]
+    found = filled("query", "id", unique_id, "--topic", topic, "-o", "jsonl")
+    while "still to index" in found.err:
+        found = filled("query", "id", unique_id, "--topic", topic, "-o", "jsonl")
+    assert found.lines == [mine]
+    without = filled("query", "id", unique_id)
+    assert without.code == 2
+    assert "--topic TOPIC" in without.err
+
+
 def test_an_interval_is_given_as_times_and_cut_to_a_count(filled: Shell, topic: str) -> None:
     times = [row["stored_at_us"] for row in filled("query", "time", topic, "-o", "json").json]
     second = datetime.fromtimestamp(times[1] / 1e6, UTC).isoformat()

@@ -44,7 +44,8 @@ def test_a_message_is_found_by_the_id_its_sender_was_given(mq: Client, sent: lis
         assert (message.message_id, message.queue, message.offset) == (
             result.message_id, result.queue, result.offset,
         )  # fmt: skip
-        assert (message.body, message.tag, message.properties) == (b"%d" % number, "t", {"n": "1"})
+        assert (message.body, message.tag, message.unique_id) == (b"%d" % number, "t", result.unique_id)
+        assert message.properties == {"n": "1", "UNIQ_KEY": result.unique_id}
         assert message.key == (b"k" if number % 3 == 0 else b"\xff")
 
 

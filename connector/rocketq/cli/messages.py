@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketq.client import Client
     from rocketq.consuming.consumed_message import ConsumedMessage
     from rocketq.model import MessageQueue, StoredMessage
-    from rocketq.producing.producer import SelectionName
+    from rocketq.producing.placing import SelectionName
 
     Edge = Literal["earliest", "latest"]
     Shown = StoredMessage | ConsumedMessage
@@ -109,7 +109,9 @@ def produce(
             table = _from_json(lines, first) if jsonl else _from_lines(lines)
             table = _with_constants(table, key, ordering_key, tag, constant)
             order = "ordering_key" if "ordering_key" in table.column_names else None
-            for result in producer.send_batch(topic, table, ordering_key=order, selection=selection):
+            for result in producer.send_batch(
+                topic, table, ordering_key=order, selection=selection, unique_ids=True
+            ):
                 sent += result.count
                 queues.add(result.queue)
     say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}")

@@ -70,18 +70,30 @@ def query() -> None:
 
 @query.command("id")
 @click.argument("message_id")
+@click.option("--topic", help="The topic of a message whose own id is given.")
+@allow_missing_option
 @nameservers_option
 @output_option
-def by_id(message_id: str, nameservers: str, output: str) -> None:
-    """Show the message with this id, broker:topic:queue:offset.
+def by_id(message_id: str, topic: str | None, allow_missing: bool, nameservers: str, output: str) -> None:
+    """Show the message with this id: that of its place, broker:topic:queue:offset, or its own.
+
+    A message's own id is its property UNIQ_KEY. With --topic, all messages of the topic that have this id are
+    shown: copies, which repeated sends made, have it too.
 
     \b
     Examples:
       rocketq query id broker-a:orders:3:17
       rocketq query id broker-a:orders:3:17 -o json | jq -r .body
+      rocketq query id 9B1F00C4000A5F19A7E3B1C2D00000000001 --topic orders
     """
     with connect(nameservers) as client:
-        show_one(document(client.query.by_id(message_id)), output)
+        if topic is None:
+            show_one(document(client.query.by_id(message_id)), output)
+            return
+        found = client.query.by_unique_id(topic, message_id, allow_missing=allow_missing)
+    _show(found.messages, output)
+    say(f"{len(found.messages)} message(s)")
+    _warn_of_gaps(found)
 
 
 @query.command("key")

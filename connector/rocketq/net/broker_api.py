@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
@@ -40,6 +41,7 @@ from rocketq.protocol.broker_documents import (
     TopicListing,
     TopicOffsets,
 )
+from rocketq.protocol.codec import decode
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
 from rocketq.protocol.sink_documents import (
@@ -62,8 +64,12 @@ from rocketq.protocol.sink_documents import (
 
 T = TypeVar("T")
 
+#: The path of a topic's messages. A client sends to few topics, many times.
+_messages_path: Final = lru_cache(1_024)(lambda topic: path_of("topics", topic, "messages"))
+
 _STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
-_PLAIN_BODY: Final = {"content-type": calls.OCTET_STREAM, "accept": calls.JSON}
+#: Lines of the head of a request, as `Transport.post` takes them.
+_PLAIN_BODY: Final = f"content-type: {calls.OCTET_STREAM}\r\naccept: {calls.JSON}\r\n"
 _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
 
 
@@ -120,12 +126,20 @@ class BrokerApi(GroupApi):
         return self._post(topic, query, stream, _STREAM_BODY, SendAnswer, timeout_ms)
 
     def send_one(
-        self, topic: str, queue: int, message: Query, body: bytes, *, timeout_ms: int | None = None
+        self, topic: str, queue: int, query: str, body: bytes, *, timeout_ms: int | None = None
     ) -> SendAnswer:
-        """Append one message in its plain form: its body, and the rest as `plain_message.parameters_of` gives
-        it. Raises as `send`.
+        """Append one message in its plain form: its body, and the rest as `plain_message.query_of` gives it.
+
+        Raises as `send`.
         """
-        return self._post(topic, {"queue": queue, **message}, body, _PLAIN_BODY, SendAnswer, timeout_ms)
+        target = f"{_messages_path(topic)}?queue={queue}" + (f"&{query}" if query else "")
+        try:
+            answer = self._transport.post(
+                self.address, target, _PLAIN_BODY, body, timeout_ms=timeout_ms or self._timeout_ms
+            )
+        except TransportFailure as failure:
+            raise self._unreachable(failure) from failure
+        return decode(answer, SendAnswer, f"the answer of {self._title} at {self.address}")
 
     def _post(
         self, topic: str, query: Query, body: Body, headers: dict[str, str], kind: type[T],

@@ -24,9 +24,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
@@ -35,12 +33,9 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pyarrow as pa
 import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
-    LocationValueError,
     NewConnectionError,
     ProtocolError,
     ReadTimeoutError,
@@ -48,9 +43,11 @@ from urllib3.exceptions import (
 )
 
 from rocketq.config import TransportConfig
-from rocketq.errors import Closed, InvalidConfiguration
+from rocketq.errors import Closed
 from rocketq.errors.documents import from_document
 from rocketq.model import PULL_BYTES_MAX
+from rocketq.net.connection_pools import ConnectionPools
+from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX, ShortAnswer
 from rocketq.protocol.arrow.stream_parts import Pieces
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 
@@ -90,131 +87,19 @@ class Response:
 class Deadline:
     """A moment that a call must be over by."""
 
-    __slots__ = ("_at", "timeout_ms")
+    __slots__ = ("ends_at", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self._at = time.monotonic() + timeout_ms / 1000
+        #: The moment, as `time.monotonic` counts.
+        self.ends_at = time.monotonic() + timeout_ms / 1000
 
     def left_s(self) -> float:
         """Return the seconds that are left; raise TimeoutError when none are."""
-        left = self._at - time.monotonic()
+        left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"no answer within {self.timeout_ms} ms")
         return left
-
-
-class _Tracked:
-    """Connections that `close` can cut, and whose sends and waits share the call's timeout."""
-
-    pools: _Pools
-    _began_at: float = 0.0
-
-    def connect(self) -> None:
-        connection = cast(HTTPConnection, self)
-        timeout = connection.timeout
-        if isinstance(timeout, int | float):
-            connection.timeout = min(timeout, self.pools.connect_timeout_s)
-        try:
-            cast(Any, super()).connect()
-        finally:
-            connection.timeout = timeout
-        self.pools.opened(self)
-        self._refuse_if_cut()
-
-    def _refuse_if_cut(self) -> None:
-        # A call may begin just before `close` and get here after it: its connection was opened,
-        # or taken from the pool, too late to be cut, so it must not begin to wait.
-        if self.pools.is_cut:
-            raise ConnectionAbortedError("the transport was closed")
-
-    def request(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse_if_cut()
-        self._began_at = time.monotonic()
-        cast(Any, super()).request(*args, **kwargs)
-
-    def send(self, data: Any) -> None:
-        connection = cast(HTTPConnection, self)
-        if connection.sock is None:
-            connection.connect()
-        # A body comes in pieces, and urllib3 sets a reused socket's timeout only before it receives.
-        sock, left = connection.sock, self._left_s()
-        if sock is not None and left is not None:
-            sock.settimeout(left)
-        self.pools.call.sent = True
-        cast(Any, super()).send(data)
-
-    def getresponse(self) -> Any:
-        # urllib3 has put the timeout for the answer in the place of that for the request.
-        cast(HTTPConnection, self).timeout = self._left_s()
-        return cast(Any, super()).getresponse()
-
-    def _left_s(self) -> float | None:
-        """Return what is left of the timeout that holds now, counted from when the request began."""
-        timeout = cast(HTTPConnection, self).timeout
-        if not isinstance(timeout, int | float):
-            return None
-        left = self._began_at + timeout - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the call's time is up")
-        return left
-
-
-class _Pools:
-    """The connection pools of one process."""
-
-    def __init__(self, config: TransportConfig) -> None:
-        self.pid = os.getpid()
-        self.pool_size = config.pool_size
-        self.connect_timeout_s = config.connect_timeout_ms / 1000
-        self.by_address: dict[str, HTTPConnectionPool] = {}
-        self.is_cut = False
-        #: `sent` is whether the call of this thread has given any byte of its request to a connection.
-        self.call = threading.local()
-        self._lock = threading.Lock()
-        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def pool(self, address: str) -> HTTPConnectionPool:
-        found = self.by_address.get(address)
-        if found is None:
-            found = self.by_address.setdefault(address, self._made(address))
-        return found
-
-    def _made(self, address: str) -> HTTPConnectionPool:
-        try:
-            url = urllib3.util.parse_url(address)
-        except LocationValueError as error:
-            raise InvalidConfiguration("address", address, f"not a URL: {error}") from error
-        if url.scheme not in ("http", "https") or not url.host or url.auth or url.path not in (None, "/"):
-            raise InvalidConfiguration(
-                "address", url._replace(auth=None).url, "not the base URL of a server", hint=_ADDRESS_HINT
-            )
-        secure = url.scheme == "https"
-        base: type[HTTPConnection] = HTTPSConnection if secure else HTTPConnection
-        connection = type("_Connection", (_Tracked, base), {"pools": self})
-        pool_class = HTTPSConnectionPool if secure else HTTPConnectionPool
-        pool = pool_class(url.host, url.port, maxsize=self.pool_size, retries=False)
-        pool.ConnectionCls = connection
-        return pool
-
-    def opened(self, connection: Any) -> None:
-        with self._lock:
-            self._connections.add(connection)
-
-    def cut(self) -> None:
-        """End every connection, also those a thread is waiting on."""
-        self.is_cut = True
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            sock = connection.sock
-            if sock is not None:
-                _shut(sock)
-        for pool in list(self.by_address.values()):
-            pool.close()
-
-
-_ADDRESS_HINT: Final = "An address looks like http://127.0.0.1:9876."
 
 
 class Transport:
@@ -222,7 +107,7 @@ class Transport:
 
     def __init__(self, config: TransportConfig | None = None) -> None:
         self.config = config or TransportConfig()
-        self._pools = _Pools(self.config)
+        self._pools = ConnectionPools(self.config)
         self._closed = False
 
     def call(
@@ -258,6 +143,48 @@ class Transport:
             self._drop_idle(address)
         return self._attempt(method, address, target, given, headers, deadline, answer_bytes_max)
 
+    def post(
+        self, address: str, target: str, headers: str, body: bytes, *, timeout_ms: int | None = None
+    ) -> bytes:
+        """POST a small body and return the body of the answer: `call` with less work.
+
+        `target` is the path with its query, encoded; `headers` are lines that each end with CR LF. A large
+        body and an address with https go the way of `call`. Raises as `call`.
+        """
+        if len(body) > SHORT_BODY_BYTES_MAX or not address.startswith("http://"):
+            named = dict(line.split(": ", 1) for line in headers.split("\r\n") if line)
+            return bytes(
+                self.call("POST", address, target, body=body, headers=named, timeout_ms=timeout_ms).body
+            )
+        timeout_ms = timeout_ms or self.config.timeout_ms
+        host = address[7:]
+        head = f"POST {target} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {len(body)}\r\n\r\n"
+        answer = self._exchanged(address, head.encode("ascii") + body, timeout_ms)
+        if answer.status >= 400:
+            raise from_document(_document(answer.body), answer.status)
+        return answer.body
+
+    def _exchanged(self, address: str, request: bytes, timeout_ms: int) -> ShortAnswer:
+        """Make a short call; raise TransportFailure or Closed."""
+        deadline = Deadline(timeout_ms)
+        pools = self._own_pools()
+        connection = None
+        try:
+            connection = pools.short_connection(address, deadline.left_s())
+            if pools.is_cut:
+                # See `_refuse_if_cut`: this connection was opened or taken too late to be cut.
+                raise ConnectionAbortedError("the transport was closed")
+            answer = connection.exchange(request, deadline.ends_at, CONTROL_BYTES_MAX)
+        except (HTTPError, OSError) as error:
+            if connection is not None:
+                connection.close()
+            if self._closed:
+                raise Closed("The transport") from error
+            sent = connection is not None
+            raise TransportFailure(address, _explained(error, deadline, sent), sent=sent) from error
+        pools.keep_short(address, connection)
+        return answer
+
     def close(self) -> None:
         """Cut all connections; calls in flight raise Closed. Closing twice is no error."""
         self._closed = True
@@ -282,7 +209,7 @@ class Transport:
     ) -> Response:
         if self._closed:
             raise Closed("The transport")
-        pool = self._pool(address)
+        pool = self._own_pools().pool(address)
         response = None
         self._pools.call.sent = False
         try:
@@ -310,12 +237,12 @@ class Transport:
             raise from_document(_document(data), response.status)
         return Response(response.status, cast(Mapping[str, str], response.headers), data)
 
-    def _pool(self, address: str) -> HTTPConnectionPool:
+    def _own_pools(self) -> ConnectionPools:
         if self._pools.pid != os.getpid():
             # After a fork. The parent's sockets are only forgotten here: to shut
             # them down would end the parent's calls.
-            self._pools = _Pools(self.config)
-        return self._pools.pool(address)
+            self._pools = ConnectionPools(self.config)
+        return self._pools
 
     def _drop_idle(self, address: str) -> None:
         pool = self._pools.by_address.pop(address, None)
@@ -409,12 +336,3 @@ def _document(data: bytes | memoryview) -> Any:
         return json.loads(bytes(data))
     except (ValueError, RecursionError):
         return None
-
-
-def _shut(sock: Any) -> None:
-    """Wake a thread that waits on this socket: closing alone would not."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        # It was not connected any more, which is what is wanted.
-        return

@@ -38,6 +38,7 @@ from rocketq.producing.queue_selectors import (
     resolved_queue,
 )
 from rocketq.producing.send_attempts import Delivery, Post
+from rocketq.producing.unique_ids import UNIQUE_IDS, identified
 
 R = TypeVar("R")
 
@@ -63,6 +64,8 @@ class SendPlan(Generic[R]):
     compression: str | None
     timeout_ms: int
     in_flight: int = IN_FLIGHT
+    #: Whether each message gets an id of its own.
+    unique_ids: bool = False
 
 
 @dataclass(slots=True)
@@ -119,6 +122,11 @@ class BatchSender(Generic[R]):
         flight raised, as `finish` does.
         """
         batches = ordered_batches(data, self._plan.ordering_key, self._clock.now_us())
+        if self._plan.unique_ids:
+            batches = [
+                replace(one, batch=identified(one.batch, UNIQUE_IDS.many(one.batch.num_rows)))
+                for one in batches
+            ]
         queues = self._queues(topic)
         chosen = None if queue is None else resolved_queue(topic, queue, queues)
         for batch in batches:

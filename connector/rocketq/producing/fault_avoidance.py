@@ -16,6 +16,7 @@ same moment one of the two times stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 #: A latency of at least the first, in ms, makes a broker unavailable for the second.
@@ -37,6 +38,18 @@ def unavailable_ms(latency_ms: int) -> int:
     return max((pause for least, pause in LATENCY_TABLE if latency_ms >= least), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerFault:
+    """How a broker is treated that was slow or failed.
+
+    `avoided_ms` is how long it gets no messages without an order, from now on. `is_reachable` is whether it
+    has answered since its last failure.
+    """
+
+    avoided_ms: int
+    is_reachable: bool
+
+
 class FaultTolerance:
     """What is remembered of how each broker answered."""
 
@@ -56,6 +69,11 @@ class FaultTolerance:
         else:
             self._unreachable.discard(broker)
 
+    @property
+    def is_untroubled(self) -> bool:
+        """Whether no broker was ever slow or failed, so that all are equal."""
+        return not self._available_from_ms and not self._unreachable
+
     def is_available(self, broker: str, now_ms: int) -> bool:
         """Whether the broker's time of avoidance is over."""
         return now_ms >= self._available_from_ms.get(broker, now_ms)
@@ -63,6 +81,21 @@ class FaultTolerance:
     def is_reachable(self, broker: str) -> bool:
         """Whether the broker's last call did not fail."""
         return broker not in self._unreachable
+
+    def answered(self, broker: str) -> None:
+        """Note that a broker answered a question of a kind that says nothing of its speed."""
+        self._unreachable.discard(broker)
+
+    def faults(self, now_ms: int) -> dict[str, BrokerFault]:
+        """Return the brokers that are avoided or not reachable now."""
+        troubled = {*self._available_from_ms, *self._unreachable}
+        found = {
+            broker: BrokerFault(
+                max(0, self._available_from_ms.get(broker, now_ms) - now_ms), self.is_reachable(broker)
+            )
+            for broker in sorted(troubled)
+        }
+        return {name: each for name, each in found.items() if each.avoided_ms or not each.is_reachable}
 
     def preferred(self, brokers: Sequence[str], now_ms: int) -> list[str]:
         """Return the available of `brokers`, else the reachable, else all."""

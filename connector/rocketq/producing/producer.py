@@ -21,26 +21,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.errors import Closed, InvalidBatch, InvalidConfiguration, RocketqError
+from rocketq.errors import Closed, InvalidConfiguration, RocketqError
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.producing.accumulator import Destination, Waiting
+from rocketq.producing.accumulator import NO_FIELDS, Destination
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
-from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
+from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
 from rocketq.producing.input_batches import OrderingKeys
+from rocketq.producing.message_columns import with_id
 from rocketq.producing.parcels import Parcel, parcels
+from rocketq.producing.placing import Placing, SelectionName
 from rocketq.producing.queue_selectors import (
     DEFAULT_KEYED_STRATEGY,
     DEFAULT_STRATEGY,
@@ -49,57 +50,29 @@ from rocketq.producing.queue_selectors import (
     QueueSelector,
     QueueSlice,
     RoundRobin,
+    Rows,
     Selection,
-    no_ordering_key,
     resolved_queue,
     strategy,
 )
-from rocketq.producing.send_attempts import APPEND, Delivery, Post, append_one
+from rocketq.producing.send_attempts import APPEND, Delivery, Post
+from rocketq.producing.send_future import SendFuture
+from rocketq.producing.send_hooks import SendHook
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
-from rocketq.protocol.hashing import hash_column, hash_value
-from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.rules.message_rules import check_message
+from rocketq.producing.unique_ids import UNIQUE_IDS
+from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
 
 log = logging.getLogger("rocketq.producing.producer")
 
-Text: TypeAlias = bytes | str
-#: A name of `queue_selectors.STRATEGIES`.
-SelectionName: TypeAlias = str
 R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
-ONEWAY_WAITING_MAX = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """What a caller said about the queues of a batch."""
-
-    ordering_key: OrderingKeys | None
-    selection: SelectionName | QueueSelector | None
-    queue: MessageQueue | int | None
-
-    def check(self) -> None:
-        """Raise InvalidConfiguration if more than one of them chooses the queues.
-
-        A strategy that needs keys goes with `ordering_key`, and not without it.
-        """
-        named = strategy(self.selection) if isinstance(self.selection, str) else None
-        if named is not None and named.needs_key:
-            if self.ordering_key is None:
-                raise no_ordering_key(str(self.selection), "nothing says what orders the messages")
-            choices: dict[str, object] = {"queue": self.queue, "ordering_key": self.ordering_key}
-        else:
-            choices = {"queue": self.queue, "selection": self.selection, "ordering_key": self.ordering_key}
-        given = [name for name, value in choices.items() if value is not None]
-        if len(given) > 1:
-            why = f"it contradicts {given[1]}, which chooses the queue itself"
-            raise InvalidConfiguration(
-                given[0], str(choices[given[0]]), why, hint="Leave one of the two out."
-            )
+ONEWAY_WAITING_MAX: Final = 1_024
+#: Topics whose names are remembered to be allowed.
+FREE_DESTINATIONS_MAX: Final = 1_024
 
 
 class Producer:
@@ -120,15 +93,16 @@ class Producer:
         self.fault = fault or FaultTolerance()
         self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
         self._by_hash = ByHash()
-        self._closing = threading.Event()
         topics = TopicAdmin(transport, routes)
-        self._delivery = Delivery(
-            transport, routes, topics, self.config, self._clock, self.fault, self._closing
-        )
+        self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
         self._lock = threading.Lock()
         self._closed = False
         self._pipeline: Pipeline | None = None
         self._workers: ThreadPoolExecutor | None = None
+        #: Destinations of topics whose names were checked.
+        self._free: dict[str, Destination] = {}
+        #: How many one-way messages were not stored, as far as is known.
+        self.oneway_lost = 0
         self._oneway_places = threading.BoundedSemaphore(ONEWAY_WAITING_MAX)
 
     # --- one message -------------------------------------------------------------
@@ -153,7 +127,8 @@ class Producer:
         RouteNotFound, NameServersUnreachable, Closed.
         """
         message = self._message(body, key, tag, properties)
-        return self._send_one(topic, message, ordering_key, queue, timeout_ms, self.config.retries)
+        order = text_bytes("ordering_key", ordering_key)
+        return self._send_one(topic, message, order, queue, timeout_ms, self.config.retries)
 
     def send_oneway(
         self,
@@ -166,15 +141,19 @@ class Producer:
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
     ) -> None:
-        """Send one message in the background, with one attempt; a failure is only logged."""
+        """Send one message in the background, with one attempt; `oneway_lost` counts those that failed."""
         message = self._message(body, key, tag, properties)
+        self._check(topic)
+        order = text_bytes("ordering_key", ordering_key)
         workers = self._pool()
         self._oneway_places.acquire()
 
         def attempt() -> None:
             try:
-                self._send_one(topic, message, ordering_key, queue, None, 0)
+                self._send_one(topic, message, order, queue, None, 0)
             except RocketqError as error:
+                with self._lock:
+                    self.oneway_lost += 1
                 log.warning("A one-way message to %s was lost: %s", topic, error)
             finally:
                 self._oneway_places.release()
@@ -191,22 +170,29 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
-    ) -> Future[SendResult]:
+    ) -> SendFuture:
         """Queue one message to be sent with others; the future gives its result or its error.
 
         Blocks while the buffer is full. Messages of one ordering key (or
         explicit queue) keep their order: when one fails, those waiting behind it fail too.
+        Raises InvalidMessage, InvalidBatch, TooLarge, ReservedName and Closed at once.
         """
-        message = self._message(body, key, tag, properties)
+        content = body if type(body) is bytes else body_bytes(body)
+        fields = NO_FIELDS
+        if not (key is None and tag is None and properties is None):
+            fields = checked_fields(key, tag, properties)
+        destination = self._free.get(topic)
+        pipeline = self._pipeline
+        if destination is None or pipeline is None:
+            destination, pipeline = self._free_destination(topic), self._started_pipeline()
         if ordering_key is None and queue is None:
-            self._check(topic)
-            return self._started_pipeline().submit(Destination(topic), message, None)
-        order = _bytes(ordering_key)
-        queues = self._queues(topic)
+            return pipeline.submit(destination, content, fields)
+        order = text_bytes("ordering_key", ordering_key)
+        queues = self._delivery.write_queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        destination = Destination(topic, chosen, is_keyed=order is not None)
-        return self._started_pipeline().submit(destination, message, order)
+        placed = Destination(topic, chosen, is_keyed=order is not None)
+        return pipeline.submit(placed, content, fields, order)
 
     # --- many messages -----------------------------------------------------------
 
@@ -220,6 +206,7 @@ class Producer:
         queue: MessageQueue | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
+        unique_ids: bool = False,
     ) -> list[SendResult]:
         """Send a Table, RecordBatch, DataFrame or list of Message; return a result for each slice stored.
 
@@ -229,11 +216,11 @@ class Producer:
         the messages are found by. At most one of `ordering_key`, `selection` (round_robin by default) and
         `queue` chooses the queues. Slices come back
         in the order of their first message. `timeout_ms` is for each request of about
-        `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
-        the same, as [broker, queue, offset, count].
+        `request_bytes`. With `unique_ids` each message gets an id of its own. Raises as `send`; after
+        SendFailed, `facts["stored"]` lists what was stored all the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
-        return self._send_all(topic, data, placing, compression, timeout_ms, APPEND)
+        return self._send_all(topic, data, placing, compression, timeout_ms, APPEND, unique_ids)
 
     def stage_batch(
         self,
@@ -263,13 +250,15 @@ class Producer:
         selection: SelectionName | QueueSelector | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
+        unique_ids: bool = False,
     ) -> BatchSender[SendResult]:
         """Return a sender for data that comes batch after batch; use it in `with`, and from one thread.
 
         `sender.add(topic, data, queue)` takes data as `send_batch` does and gathers it into requests, of
         which a few are in flight at a time; `sender.finish()` returns a result for each slice stored.
         """
-        return self._batch_sender(Placing(ordering_key, selection, None), compression, timeout_ms, APPEND)
+        placing = Placing(ordering_key, selection, None)
+        return self._batch_sender(placing, compression, timeout_ms, APPEND, unique_ids=unique_ids)
 
     def batch_stager(
         self,
@@ -301,7 +290,16 @@ class Producer:
             pipeline.close()
         if workers is not None:
             workers.shutdown()
-        self._closing.set()
+        self._delivery.close()
+
+    def faults(self) -> dict[str, BrokerFault]:
+        """Return the brokers that are avoided now, or did not answer the last call; empty if all is well."""
+        return self.fault.faults(self._delivery.now_ms())
+
+    def add_hook(self, hook: SendHook) -> None:
+        """Have a hook see every attempt from now on (`rocketq.producing.send_hooks`)."""
+        with self._lock:
+            self._delivery.hooks = (*self._delivery.hooks, hook)
 
     @property
     def is_closed(self) -> bool:
@@ -318,13 +316,21 @@ class Producer:
     def _message(
         self, body: Text, key: Text | None, tag: str | None, properties: Mapping[str, str] | None
     ) -> Message:
-        content = _bytes(body)
-        if content is None:
-            raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
-        given = dict(properties) if properties is not None else None
-        # Before it waits with others: one that the broker refuses would take them along.
-        check_message(tag, given or ())
-        return Message(content, _bytes(key), tag, given, self._clock.now_us())
+        content = body if type(body) is bytes else body_bytes(body)
+        fields = NO_FIELDS
+        if not (key is None and tag is None and properties is None):
+            fields = checked_fields(key, tag, properties)
+        found, tag, given = fields
+        if self.config.unique_ids:
+            given = with_id(given, UNIQUE_IDS.one())
+        return Message(content, found, tag, given, self._clock.now_us())
+
+    def _free_destination(self, topic: str) -> Destination:
+        """Return where messages of a topic go that belong to no queue."""
+        self._check(topic)
+        if len(self._free) >= FREE_DESTINATIONS_MAX:
+            self._free.clear()
+        return self._free.setdefault(topic, Destination(topic))
 
     def _check(self, topic: str) -> None:
         if self._closed:
@@ -339,21 +345,22 @@ class Producer:
         self,
         topic: str,
         message: Message,
-        ordering_key: Text | None,
+        order: bytes | None,
         queue: MessageQueue | int | None,
         timeout_ms: int | None,
         retries: int,
     ) -> SendResult:
         queues = self._queues(topic)
-        order = _bytes(ordering_key)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        hashes = None if order is None else np.array([hash_value(order)], np.uint64)
-        parcel = Parcel(topic, (QueueSlice(chosen, from_messages([message]), 0, hashes=hashes),))
-        compression = self.config.compression
-        post = append_one(message, compression)
-        ((_, result),) = self._deliver(parcel, selector, compression, timeout_ms, retries, post=post)
-        return result
+        return self._delivery.send_one(
+            chosen,
+            message,
+            order,
+            selector,
+            timeout_ms=timeout_ms or self.config.timeout_ms,
+            retries=retries,
+        )
 
     def _send_all(
         self,
@@ -363,9 +370,10 @@ class Producer:
         compression: Compression | None,
         timeout_ms: int | None,
         post: Post[R],
+        unique_ids: bool = False,
     ) -> list[R]:
         # One group at a time: after a failure nothing more of the data is sent.
-        with self._batch_sender(placing, compression, timeout_ms, post, in_flight=1) as sender:
+        with self._batch_sender(placing, compression, timeout_ms, post, 1, unique_ids) as sender:
             sender.add(topic, data, placing.queue)
             return sender.finish()
 
@@ -376,6 +384,7 @@ class Producer:
         timeout_ms: int | None,
         post: Post[R],
         in_flight: int = IN_FLIGHT,
+        unique_ids: bool = False,
     ) -> BatchSender[R]:
         placing.check()
         plan = SendPlan(
@@ -385,6 +394,7 @@ class Producer:
             compression or self.config.compression,
             timeout_ms or self.config.timeout_ms,
             in_flight,
+            unique_ids,
         )
         return BatchSender(plan, self._delivery, self.config, self._clock, self._queues, self._pool)
 
@@ -408,10 +418,10 @@ class Producer:
         )
 
     def _send_waiting(
-        self, destination: Destination, waiting: Sequence[Waiting]
-    ) -> Iterator[tuple[Iterable[int], SendResult]]:
+        self, destination: Destination, batch: pa.RecordBatch, orders: list[bytes | None]
+    ) -> Iterator[tuple[Rows, SendResult]]:
         """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
-        selector, slices = self._placed(destination, waiting)
+        selector, slices = self._placed(destination, batch, orders)
         for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
             for parcel in of_broker:
                 sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
@@ -419,16 +429,15 @@ class Producer:
                     yield piece.row_numbers(), result
 
     def _placed(
-        self, destination: Destination, waiting: Sequence[Waiting]
+        self, destination: Destination, batch: pa.RecordBatch, orders: list[bytes | None]
     ) -> tuple[QueueSelector, list[QueueSlice]]:
         """Choose the queues of an accumulated batch, by the route of now."""
-        batch = from_messages([w.message for w in waiting])
         if destination.queue is not None and not destination.is_keyed:
             return Explicit(destination.queue), [QueueSlice(destination.queue, batch, 0)]
         queues = self._delivery.write_queues(destination.topic)
         now_ms = self._delivery.now_ms()
         if destination.is_keyed:
-            hashes = hash_column(pa.array([w.order for w in waiting], pa.binary()))
+            hashes = hash_column(pa.array(orders, pa.binary()))
             return self._by_hash, self._by_hash.partition(
                 queues, batch, Selection(hashes=hashes, now_ms=now_ms)
             )
@@ -479,7 +488,3 @@ class Producer:
                     self.config.sender_threads, thread_name_prefix="rocketq-batch"
                 )
             return self._workers
-
-
-def _bytes(value: Text | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

@@ -138,6 +138,8 @@ class RoundRobin:
         ]
 
     def _usable(self, queues: Sequence[MessageQueue], selection: Selection) -> Sequence[MessageQueue]:
+        if not selection.failed and (self._fault is None or self._fault.is_untroubled):
+            return queues
         brokers = list(dict.fromkeys(q.broker for q in queues))
         wanted = [b for b in brokers if b not in selection.failed] or brokers
         if self._fault is not None:

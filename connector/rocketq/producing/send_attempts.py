@@ -7,17 +7,19 @@ has left the route, the selector chooses among the queues that are there, as it 
 message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
 
 How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` and `AppendOne` here
-make messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
+append messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
 and published once, so an unknown outcome is never a reason to give up: it is sent again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Final, Protocol, TypeVar
-from urllib.parse import urlencode
+
+import numpy as np
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock
@@ -34,19 +36,24 @@ from rocketq.errors import (
     TopicNotFound,
     UnsupportedMediaType,
 )
-from rocketq.model import Message, MessageQueue, SendResult
+from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.parcels import Content, Parcel, shared_anew, stream_of
 from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
+from rocketq.producing.send_hooks import SendAttempt, SendHook, observed
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
+from rocketq.protocol.hashing import hash_value
+from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.nameserver_documents import TopicRoute
-from rocketq.protocol.plain_message import parameters_of
+from rocketq.protocol.plain_message import query_of
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 #: The pause before the same broker is asked again, when it did not name one.
 BACKOFF_MS: Final = 100
@@ -95,7 +102,9 @@ class AppendOne:
     """The send of one message in its plain form (`rocketq.protocol.plain_message`), which is its parcel's."""
 
     body: bytes
-    parameters: Mapping[str, str]
+    #: Everything but the body, as a part of the request's query.
+    query: str
+    unique_id: str | None = None
     repeatable: ClassVar[bool] = False
 
     def content(self, parcel: Parcel, compression: str | None) -> Content:
@@ -105,27 +114,41 @@ class AppendOne:
         self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
     ) -> list[SendResult]:
         (piece,) = parcel.slices
-        queue = piece.queue.queue
+        return [self.to_queue(broker, piece.queue, timeout_ms)]
+
+    def to_queue(self, broker: BrokerApi, queue: MessageQueue, timeout_ms: int) -> SendResult:
+        """Make the request; return where the message is."""
         try:
-            answer = broker.send_one(parcel.topic, queue, self.parameters, self.body, timeout_ms=timeout_ms)
+            answer = broker.send_one(queue.topic, queue.queue, self.query, self.body, timeout_ms=timeout_ms)
         except UnsupportedMediaType as error:
             error.hint = (
                 f"Broker {broker.broker} is older than this client and takes no message in its plain form: "
                 "update the brokers before their clients."
             )
             raise
-        return _results(answer, parcel)
+        (appended,) = answer.appended
+        chosen = MessageQueue(queue.topic, answer.broker, appended.queue)
+        return SendResult(answer.status, chosen, appended.offset, 1, self.unique_id)
 
 
 APPEND: Final = Append()
 
 
-def append_one(message: Message, compression: str | None) -> Append | AppendOne:
-    """Return how one message is sent: in its plain form if it has one and is not to be compressed."""
-    parameters = parameters_of(message) if compression is None else None
-    if parameters is None or len(urlencode(parameters)) > PLAIN_QUERY_BYTES_MAX:
-        return APPEND
-    return AppendOne(message.body, parameters)
+def append_one(message: Message) -> AppendOne | None:
+    """Return how one message is sent in its plain form; None if it has to travel as a stream."""
+    query = query_of(message)
+    if query is None or len(query) > PLAIN_QUERY_BYTES_MAX:
+        return None
+    return AppendOne(message.body, query, unique_id_of(message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A route, its write queues, and by broker its master and whether the route has queues on others."""
+
+    route: TopicRoute
+    queues: list[MessageQueue]
+    masters: dict[str, tuple[BrokerApi, bool]]
 
 
 class Delivery:
@@ -139,16 +162,34 @@ class Delivery:
         config: ProducerConfig,
         clock: Clock,
         fault: FaultTolerance,
-        closing: threading.Event,
     ) -> None:
         self._transport, self._routes, self._topics = transport, routes, topics
         self._config, self._clock, self._fault = config, clock, fault
-        self._closing = closing
-        #: The write queues of the last route seen of each topic: many sends share a route.
-        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+        #: Set when the producer has closed: nobody waits before another attempt any more.
+        self._closing = threading.Event()
+        self._probe = BrokerProbe(fault, self._answers)
+        #: What sees each attempt.
+        self.hooks: tuple[SendHook, ...] = ()
+        #: What was made of the last route seen of each topic: many sends share a route.
+        self._known: dict[str, _Known] = {}
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def close(self) -> None:
+        """Let no attempt wait for another one, and ask no broker any more."""
+        self._closing.set()
+        self._probe.close()
+
+    def _answers(self, broker: str, address: str) -> bool | None:
+        """Whether a broker answers; None if no route names it any more."""
+        if not any(known.route.broker(broker) for known in list(self._known.values())):
+            return None
+        try:
+            BrokerApi(self._transport, broker, address, timeout_ms=PROBE_TIMEOUT_MS).version()
+        except RocketqError:
+            return False
+        return True
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues to choose among; a missing topic is created where that is allowed.
@@ -158,10 +199,24 @@ class Delivery:
         return self._writable(self._route(topic))
 
     def _queues_of(self, route: TopicRoute) -> list[MessageQueue]:
-        known = self._queues.get(route.topic)
-        if known is None or known[0] is not route:
-            known = self._queues[route.topic] = (route, route.write_queues())
-        return known[1]
+        return self._known_of(route).queues
+
+    def _known_of(self, route: TopicRoute) -> _Known:
+        known = self._known.get(route.topic)
+        if known is None or known.route is not route:
+            known = self._known[route.topic] = _Known(route, route.write_queues(), {})
+        return known
+
+    def _master(self, known: _Known, broker: str) -> tuple[BrokerApi, bool]:
+        """Return the master of a broker, and whether the route has queues on others.
+
+        Raises BrokerUnreachable if the route names no master.
+        """
+        found = known.masters.get(broker)
+        if found is None:
+            others = any(queue.broker != broker for queue in known.queues)
+            found = known.masters[broker] = (master_of(known.route, broker, self._transport), others)
+        return found
 
     def send(
         self,
@@ -181,6 +236,41 @@ class Delivery:
         trip = Trip(self.now_ms(), timeout_ms, retries)
         yield from self._delivered(parcel, selector, compression, post, trip)
 
+    def send_one(
+        self,
+        queue: MessageQueue,
+        message: Message,
+        ordering_key: bytes | None,
+        selector: QueueSelector,
+        *,
+        timeout_ms: int,
+        retries: int,
+    ) -> SendResult:
+        """Send one message, by all the attempts it may have, and return where it is.
+
+        The first attempt is made with as few steps as it can have. Only what follows a failed attempt, or a
+        message without a plain form, needs a batch.
+        """
+        trip = Trip(self.now_ms(), timeout_ms, retries)
+        compression = self._config.compression
+        plain = append_one(message) if compression is None else None
+        failure: RocketqError | None = None
+        if plain is not None:
+            ask = partial(plain.to_queue, queue=queue)
+            try:
+                size = len(message.body)
+                return self._asked(queue.topic, queue.broker, 1, size, selector.ordered, trip, ask)
+            except RocketqError as error:
+                failure = error
+        hashes = None if ordering_key is None else np.array([hash_value(ordering_key)], np.uint64)
+        piece = QueueSlice(queue, from_messages([message]), 0, hashes=hashes)
+        post: Post[SendResult] = plain or APPEND
+        places = [Parcel(queue.topic, (piece,))]
+        if failure is not None:
+            trip, places = self._after_failure(failure, places[0], selector, post, trip)
+        ((_, result),) = self._delivered(places[0], selector, compression, post, trip)
+        return replace(result, unique_id=unique_id_of(message))
+
     def _delivered(
         self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
     ) -> Iterator[tuple[QueueSlice, R]]:
@@ -190,19 +280,7 @@ class Delivery:
                 results = self._attempt(parcel, content, post, selector.ordered, trip)
                 break
             except RocketqError as error:
-                trip = trip.after(parcel.broker, error)
-                decision = verdict(error, selector.ordered, post.repeatable)
-                pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
-                if decision is not Verdict.RAISE:
-                    self._note(error, parcel)
-                left_ms = trip.left_ms(self.now_ms())
-                if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
-                    raise self._failure(parcel.topic, trip, error, decision, post) from error
-            self._closing.wait(pause_ms / 1000)
-            try:
-                moved = self._readdressed(parcel, selector, decision, trip.failed)
-            except RocketqError as error:
-                raise self._failure(parcel.topic, trip, error, Verdict.RAISE, post) from error
+                trip, moved = self._after_failure(error, parcel, selector, post, trip)
             if len(moved) != 1 or not _is_same_content(moved[0], parcel):
                 for part in moved:
                     yield from self._delivered(part, selector, compression, post, trip)
@@ -210,21 +288,59 @@ class Delivery:
             parcel = moved[0]
         yield from zip(parcel.slices, results, strict=True)
 
+    def _after_failure(
+        self, error: RocketqError, parcel: Parcel, selector: QueueSelector, post: Post[R], trip: Trip
+    ) -> tuple[Trip, list[Parcel]]:
+        """Return the trip with its failed attempt, and where the next one goes, after the pause before it.
+
+        Raises what the send raises if there is no next attempt.
+        """
+        trip = trip.after(parcel.broker, error)
+        decision = verdict(error, selector.ordered, post.repeatable)
+        pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
+        if decision is not Verdict.RAISE:
+            self._note(error, parcel)
+        left_ms = trip.left_ms(self.now_ms())
+        if decision in ENDS or not trip.attempts_left or pause_ms >= left_ms:
+            raise self._failure(parcel.topic, trip, error, decision, post) from error
+        self._closing.wait(pause_ms / 1000)
+        try:
+            return trip, self._readdressed(parcel, selector, decision, trip.failed)
+        except RocketqError as refused:
+            raise self._failure(parcel.topic, trip, refused, Verdict.RAISE, post) from refused
+
     # --- one attempt -------------------------------------------------------------
 
     def _attempt(self, parcel: Parcel, content: Content, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
-        route = self._route(parcel.topic)
-        broker = master_of(route, parcel.broker, self._transport)
-        others = any(queue.broker != parcel.broker for queue in self._queues_of(route))
+        may_move = post.repeatable or not ordered
+
+        def ask(broker: BrokerApi, *, timeout_ms: int) -> list[R]:
+            return post(broker, parcel, content, timeout_ms)
+
+        count = sum(piece.batch.num_rows for piece in parcel.slices)
+        return self._asked(parcel.topic, parcel.broker, count, content.nbytes, not may_move, trip, ask)
+
+    def _asked(
+        self, topic: str, broker: str, count: int, size: int, is_last: bool, trip: Trip, ask: Callable[..., T]
+    ) -> T:
+        """Make one attempt at a broker by `ask(broker_api, timeout_ms=...)`, and note how long it took.
+
+        `count` and `size` are the messages and their bytes. `is_last` is whether an attempt without an answer
+        is the last one, which may take all the time left.
+        """
+        api, others = self._master(self._known_of(self._route(topic)), broker)
         begun_ms = self.now_ms()
         allowed_ms = max(1, trip.left_ms(begun_ms))
-        if post.repeatable or not ordered:
+        if not is_last:
             allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
-        results = post(broker, parcel, content, allowed_ms)
-        healthy_ms = content.nbytes // HEALTHY_BYTES_PER_MS
+        if self.hooks:
+            attempt = SendAttempt(topic, broker, count, len(trip.attempts) + 1)
+            answer = observed(self.hooks, attempt, self.now_ms, partial(ask, api, timeout_ms=allowed_ms))
+        else:
+            answer = ask(api, timeout_ms=allowed_ms)
         now_ms = self.now_ms()
-        self._fault.record(parcel.broker, max(0, now_ms - begun_ms - healthy_ms), now_ms)
-        return results
+        self._fault.record(broker, max(0, now_ms - begun_ms - size // HEALTHY_BYTES_PER_MS), now_ms)
+        return answer
 
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
         """Remember what the failure says about the broker; the next attempt asks for the route again."""
@@ -234,6 +350,10 @@ class Delivery:
             self._routes.invalidate(parcel.topic)
         if not isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
             self._fault.record(parcel.broker, 0, self.now_ms(), isolation=True)
+            known = self._known.get(parcel.topic)
+            master = None if known is None else known.masters.get(parcel.broker)
+            if master is not None:
+                self._probe.watch(parcel.broker, master[0].address)
 
     def _pause_ms(
         self, error: RocketqError, parcel: Parcel, decision: Verdict, failed: frozenset[str]
@@ -318,6 +438,10 @@ class Delivery:
         chosen = [first, *(selector.select(near, selection) for _ in parcel.slices[1:])]
         slices = [replace(piece, queue=queue) for queue, piece in zip(chosen, parcel.slices, strict=True)]
         return Parcel(parcel.topic, tuple(slices))
+
+
+def unique_id_of(message: Message) -> str | None:
+    return None if message.properties is None else message.properties.get(UNIQUE_ID_PROPERTY)
 
 
 def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:

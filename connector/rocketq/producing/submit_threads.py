@@ -1,30 +1,48 @@
-"""The threads behind `Producer.submit`: one that watches the accumulator, a few that send.
+"""The threads behind `Producer.submit`: a few that wait for due batches and send them.
 
-`submit` blocks while the buffer is full; it never drops. `flush` returns when
-every message submitted before it has its outcome, whatever is submitted
-meanwhile: messages are counted by *generation*, and a flush begins a new one.
-`close` flushes, then ends the threads. Every future gets its result or its
-exception, also when sending fails in an unforeseen way.
+One idle thread at a time is the *watcher*: it waits until a batch is due by its age. When it takes a batch,
+it wakes another idle thread, which becomes the watcher. So a batch goes from the caller's thread to the
+thread that sends it, and nowhere else.
+
+`submit` blocks while the buffer is full; it never drops. `flush` returns when every message submitted before
+it has its outcome, whatever is submitted meanwhile. `close` flushes, then ends the threads. Every future gets
+its result or its exception, also when sending fails in an unforeseen way.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import Closed, RocketqError, SendFailed, TooLarge
-from rocketq.model import Message, SendResult
-from rocketq.producing.accumulator import Accumulator, Batch, Destination, Waiting, size_of
+from rocketq.model import SendResult
+from rocketq.producing.accumulator import (
+    MESSAGE_OVERHEAD_BYTES,
+    NO_FIELDS,
+    Accumulator,
+    Batch,
+    Destination,
+    Fields,
+)
+from rocketq.producing.message_columns import fields_size
+from rocketq.producing.send_future import SendFuture
+from rocketq.producing.unique_ids import UNIQUE_IDS
 
 log = logging.getLogger("rocketq.producing.producer")
 
-#: Sends the messages; gives, for each part that is stored, which of the messages it has and where it is.
-SendBatch = Callable[[Destination, Sequence[Waiting]], Iterable[tuple[Iterable[int], SendResult]]]
+Rows = npt.NDArray[np.int64]
+#: Sends messages, with their ordering keys if they belong to a queue; gives, for each part that is stored,
+#: which of the rows it has and where it is.
+SendBatch = Callable[[Destination, pa.RecordBatch, list[bytes | None]], Iterable[tuple[Rows, SendResult]]]
 
 
 class Pipeline:
@@ -37,53 +55,65 @@ class Pipeline:
             batch_bytes=config.batch_bytes,
             batch_messages=config.batch_messages,
         )
-        self._changed = threading.Condition()
-        self._flushing = 0
-        self._generation = 0
-        self._outstanding: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        #: What the watcher waits for, what the other idle threads wait for, and what callers wait for.
+        self._watch = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._settled = threading.Condition(self._lock)
+        self._is_watched = False
+        #: Batches whose futures do not all have their outcome.
+        self._outstanding: set[Batch] = set()
         self._closed = False
-        self._senders = ThreadPoolExecutor(config.sender_threads, thread_name_prefix="rocketq-send")
-        self._watcher = threading.Thread(target=self._watch, name="rocketq-linger", daemon=True)
-        self._watcher.start()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"rocketq-send-{number}", daemon=True)
+            for number in range(config.sender_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, destination: Destination, message: Message, order: bytes | None) -> Future[SendResult]:
+    def submit(
+        self, destination: Destination, body: bytes, fields: Fields = NO_FIELDS, order: bytes | None = None
+    ) -> SendFuture:
         """Take a message; block while the buffer is full, at most the producer's timeout.
 
         Raises SendFailed if it stays full, TooLarge if the message could never fit, Closed.
         """
-        size = size_of(message)
-        if size > self._config.buffer_bytes:
-            raise TooLarge("a message", size, self._config.buffer_bytes)
-        with self._changed:
-            self._wait_for_room(destination.topic, size)
-            waiting = Waiting(message, Future(), size, order, self._generation)
-            self._outstanding[self._generation] += 1
-            if self._accumulator.add(destination, waiting, self._clock.monotonic_ms()):
-                self._changed.notify_all()
-        return waiting.future
+        size = len(body) + MESSAGE_OVERHEAD_BYTES
+        if fields is not NO_FIELDS:
+            size += fields_size(*fields)
+        clock, accumulator = self._clock, self._accumulator
+        with self._lock:
+            if self._closed or accumulator.buffered_bytes + size > self._config.buffer_bytes:
+                self._wait_for_room(destination.topic, size)
+            batch, row, is_news = accumulator.add(
+                destination, body, fields, order, clock.now_us(), clock.monotonic_ms
+            )
+            if is_news:
+                self._tell(batch, row)
+        return SendFuture(batch.outcome, row)
 
     def flush(self) -> None:
         """Send everything now; return when all that was submitted has its outcome."""
-        with self._changed:
-            ending = self._generation
-            self._generation += 1
-            self._flushing += 1
-            self._changed.notify_all()
-            try:
-                self._changed.wait_for(lambda: all(g > ending for g in self._outstanding))
-            finally:
-                self._flushing -= 1
+        with self._lock:
+            self._accumulator.hurry()
+            waited_for = set(self._outstanding)
+            self._wake_one()
+            self._settled.wait_for(lambda: self._outstanding.isdisjoint(waited_for))
 
     def close(self) -> None:
         """Refuse further messages, send those that wait, and end the threads."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._room.notify_all()
         self.flush()
-        self._watcher.join()
-        self._senders.shutdown()
+        with self._lock:
+            self._watch.notify_all()
+            self._idle.notify_all()
+        for thread in self._threads:
+            thread.join()
 
-    # --- inside ------------------------------------------------------------------
+    # --- the caller's thread -----------------------------------------------------
 
     def _wait_for_room(self, topic: str, size: int) -> None:
         limit = self._config.buffer_bytes
@@ -92,63 +122,103 @@ class Pipeline:
         def has_room() -> bool:
             return self._closed or self._accumulator.buffered_bytes + size <= limit
 
-        if not has_room() and not self._changed.wait_for(has_room, timeout_ms / 1000):
+        if size > limit:
+            raise TooLarge("a message", size, limit)
+        if not has_room() and not self._room.wait_for(has_room, timeout_ms / 1000):
             why = f"the send buffer of {limit} bytes stayed full"
             raise SendFailed(topic, [why], timeout_ms, may_be_stored=False)
         if self._closed:
             raise Closed("The producer")
 
-    def _watch(self) -> None:
-        """Hand due batches to the senders; end when closed and empty."""
-        while True:
-            with self._changed:
-                batches = self._accumulator.due(
-                    self._clock.monotonic_ms(), flushing=bool(self._flushing) or self._closed
-                )
-                if not batches:
-                    if self._closed and self._accumulator.is_empty:
-                        return
-                    self._changed.wait(self._wait_s())
-                    continue
-            for batch in batches:
-                self._senders.submit(self._deliver, batch)
+    def _tell(self, batch: Batch, row: int) -> None:
+        """Have a thread look at a batch that is new or due."""
+        if row == 0:
+            self._outstanding.add(batch)
+            batch.outcome.on_cancel = partial(self._cancel, batch)
+        self._wake_one()
 
-    def _wait_s(self) -> float | None:
-        due_ms = self._accumulator.next_due_ms()
-        return None if due_ms is None else max(0, due_ms - self._clock.monotonic_ms()) / 1000
+    def _wake_one(self) -> None:
+        (self._watch if self._is_watched else self._idle).notify()
+
+    def _cancel(self, batch: Batch, row: int) -> bool:
+        with self._lock:
+            taken_out = self._accumulator.take_out(batch, row, CancelledError())
+            self._room.notify_all()
+        return taken_out
+
+    # --- the sending threads -----------------------------------------------------
+
+    def _serve(self) -> None:
+        while (batch := self._next()) is not None:
+            self._deliver(batch)
+
+    def _next(self) -> Batch | None:
+        """Wait for a batch that is due and take it; None when the pipeline is closed and empty."""
+        with self._lock:
+            while True:
+                now_ms = self._clock.monotonic_ms()
+                batch = self._accumulator.due(now_ms)
+                if batch is not None:
+                    # Another thread waits for the next one, which may be due already.
+                    self._wake_one()
+                    return batch
+                if self._closed and self._accumulator.is_empty:
+                    return None
+                if self._is_watched:
+                    self._idle.wait()
+                    continue
+                self._is_watched = True
+                due_ms = self._accumulator.next_due_ms()
+                self._watch.wait(None if due_ms is None else max(0, due_ms - now_ms) / 1000)
+                self._is_watched = False
 
     def _deliver(self, batch: Batch) -> None:
-        """Send one batch and complete its futures; leave out a message that was cancelled in time."""
-        wanted = [w for w in batch.messages if w.future.set_running_or_notify_cancel()]
+        """Send one batch and complete its futures."""
+        rows = batch.live_rows()
+        count = len(batch)
         error: BaseException | None = None
-        stored: dict[int, SendResult] = {}
+        parts: list[tuple[Rows, SendResult]] = []
         try:
-            for rows, result in self._send(batch.destination, wanted) if wanted else ():
-                for index, row in enumerate(rows):
-                    stored[int(row)] = SendResult(result.status, result.queue, result.offset + index, 1)
+            for places, result in self._sent(batch, rows):
+                parts.append((places if rows is None else np.array(rows, np.int64)[places], result))
         except RocketqError as raised:
             error = raised
         except BaseException as raised:
             # A defect of ours, or a selector's: whatever it is, the futures must learn of it.
             log.exception("Sending a batch to %s failed in an unforeseen way", batch.destination.topic)
             error = raised
-        failed = [waiting for row, waiting in enumerate(wanted) if row not in stored]
-        with self._changed:
-            doomed = self._accumulator.done(batch, failed)
-            self._changed.notify_all()
-        for row, result in stored.items():
-            wanted[row].future.set_result(result)
-        if error is not None:
-            _fail([*failed, *(w for w in doomed if w.future.set_running_or_notify_cancel())], error)
-        with self._changed:
-            self._outstanding.subtract(w.generation for w in (*batch.messages, *doomed))
-            self._outstanding = +self._outstanding
-            self._changed.notify_all()
+        failed = _failed_rows(rows, count, parts)
+        if failed and error is None:
+            error = RuntimeError(f"{len(failed)} messages to {batch.destination.topic} have no result")
+        with self._lock:
+            self._accumulator.done(batch, failed, error)
+            batch.outcome.settle(count, parts, error)
+            self._room.notify_all()
+        batch.outcome.call_back()
+        with self._lock:
+            self._outstanding.discard(batch)
+            self._settled.notify_all()
+
+    def _sent(self, batch: Batch, rows: list[int] | None) -> Iterable[tuple[Rows, SendResult]]:
+        if rows is not None and not rows:
+            return ()
+        if self._config.unique_ids:
+            batch.outcome.ids = UNIQUE_IDS.many(len(batch))
+            batch.outcome.own_ids = batch.columns.own_ids()
+        made = batch.columns.to_batch(batch.outcome.ids)
+        if rows is None:
+            return self._send(batch.destination, made, batch.orders)
+        orders = [batch.orders[row] for row in rows] if batch.orders else []
+        return self._send(batch.destination, made.take(pa.array(rows)), orders)
 
 
-def _fail(messages: Sequence[Waiting], error: BaseException) -> None:
-    for waiting in messages:
-        try:
-            waiting.future.set_exception(error)
-        except InvalidStateError:
-            log.warning("A future was completed by somebody else; its send failed: %s", error)
+def _failed_rows(rows: list[int] | None, count: int, parts: list[tuple[Rows, SendResult]]) -> list[int]:
+    """Return which of the rows that were to be sent are in no part."""
+    is_failed = np.ones(count, np.bool_)
+    if rows is not None:
+        is_failed[:] = False
+        is_failed[rows] = True
+    for places, _ in parts:
+        is_failed[places] = False
+    failed: list[int] = np.flatnonzero(is_failed).tolist()
+    return failed

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -85,7 +85,7 @@ def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
     values = [getattr(message, column.attribute) for message in messages]
     if values.count(None) == len(values):
         return nulls(len(values), column.type)
-    if not pa.types.is_map(column.type):
+    if column.type is not PROPERTIES_TYPE:
         return pa.array(values, column.type)
     pairs = [None if value is None else list(value.items()) for value in values]
     return present_properties(pa.array(pairs, column.type))
@@ -123,6 +123,10 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     A map's has no entries: Arrow's own `nulls` gives it one for each null, which nothing
     refers to and which would be sent and stored all the same.
     """
+    return _few_nulls(count, kind) if count <= _FEW else _nulls(count, kind)
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         children = [_no_entries(kind)]
         return pa.Array.from_buffers(kind, count, _zeros(count, 4 * (count + 1)), count, children=children)
@@ -130,6 +134,10 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, count, _zeros(count, 8 * count), count)
     return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
 
+
+#: A few messages pay for each column by itself, so their columns of nulls are kept.
+_FEW: Final = 64
+_few_nulls: Final = lru_cache(_FEW * len(MESSAGE_COLUMNS))(_nulls)
 
 #: What nearly every column of nulls is made of; untouched, it takes no memory.
 _ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))

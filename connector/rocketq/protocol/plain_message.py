@@ -16,7 +16,10 @@ A parameter that is not given is null. So the form cannot say that a message has
 from __future__ import annotations
 
 import base64
+import re
+from functools import lru_cache
 from typing import Final
+from urllib.parse import quote_plus
 
 from rocketq.model import Message
 
@@ -26,6 +29,8 @@ TAG: Final = "tag"
 BORN_AT: Final = "born_at_us"
 #: What the name of a parameter begins with that gives a property.
 PROPERTY_PREFIX: Final = "property."
+
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 
 
 def parameters_of(message: Message) -> dict[str, str] | None:
@@ -42,6 +47,23 @@ def parameters_of(message: Message) -> dict[str, str] | None:
     for name, value in properties.items():
         given[PROPERTY_PREFIX + name] = value
     return given
+
+
+def query_of(message: Message) -> str | None:
+    """Return `parameters_of` as a part of a query, encoded; None if this form cannot say what it has."""
+    parameters = parameters_of(message)
+    if parameters is None:
+        return None
+    return "&".join([f"{_encoded_name(name)}={_encoded(value)}" for name, value in parameters.items()])
+
+
+def _encoded(text: str) -> str:
+    # Of most texts nothing needs to be encoded, and `quote_plus` takes longer to find that out.
+    return text if _UNRESERVED.fullmatch(text) else quote_plus(text)
+
+
+#: Names of parameters are few, and each is in many queries.
+_encoded_name: Final = lru_cache(4_096)(_encoded)
 
 
 def _key_parameter(key: bytes) -> dict[str, str]:

@@ -60,7 +60,7 @@ def test_a_sent_message_comes_back_as_it_was(mq: Client, topic: str) -> None:
     assert (message.queue, message.offset) == (sent.queue, sent.offset)
     assert message.message_id == sent.message_id
     assert (message.body, message.key, message.tag) == (b"\x00body", b"k\xff", "paid")
-    assert message.properties == {"region": "eu", "n": "1"}
+    assert message.properties == {"region": "eu", "n": "1", "UNIQ_KEY": sent.unique_id}
     assert message.born_at_us is not None
     assert message.born_at_us <= message.stored_at_us
 
@@ -91,8 +91,8 @@ def test_a_message_comes_back_as_it_was_whatever_its_form(
     mq: Client, topic: str, given: dict[str, Any], compression: Compression | None
 ) -> None:
     mq.create_topic(topic, queues=1)
-    with mq.producer(compression=compression) as producer:
-        producer.send(topic, b"body", **given)
+    with mq.producer(compression=compression, unique_ids=False) as producer:
+        assert producer.send(topic, b"body", **given).unique_id is None
     (row,) = read_all(mq, topic, 1).to_pylist()
     key = given.get("key")
     assert row["key"] == (key.encode() if isinstance(key, str) else key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,13 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.model import Message
+from rocketq.protocol.arrow.small_messages import FEW_MESSAGES, encapsulate_messages
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
 
 #: What a message takes in a batch beside its data, at most: offsets, validity, times and padding.
 _MESSAGE_BYTES: Final = 64
 _PROPERTY_BYTES: Final = 8
+#: Tags are few, and each is on many messages.
+_tag_hash: Final = lru_cache(4_096)(hash_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ Addressed = QueueBatch | QueueMessage
 class Merged(NamedTuple):
     """The body of one frame of messages, and what its header and its units need."""
 
-    body: pa.Buffer
+    body: bytes | pa.Buffer
     messages: int
     tag_hashes: npt.NDArray[np.uint64]
     #: Whether the index must look into it: further keys are in the properties.
@@ -97,6 +101,8 @@ class Merged(NamedTuple):
 
 def merge(run: Sequence[Addressed]) -> Merged:
     """Make what goes into one frame of batches and messages for one queue, in their order."""
+    if len(run) <= FEW_MESSAGES and not any(isinstance(each, QueueBatch) for each in run):
+        return _merge_few([each.message for each in run if isinstance(each, QueueMessage)])
     if len(run) == 1 and isinstance(run[0], QueueBatch):
         body, batch = run[0].encapsulated, run[0].batch
     else:
@@ -104,6 +110,14 @@ def merge(run: Sequence[Addressed]) -> Merged:
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         body = encapsulate(batch)
     return Merged(body, batch.num_rows, hash_column(batch.column("tag")), may_have_keys(batch))
+
+
+def _merge_few(messages: Sequence[Message]) -> Merged:
+    hashes = np.array(
+        [NULL_HASH if each.tag is None else _tag_hash(each.tag) for each in messages], np.uint64
+    )
+    has_keys = any(each.key is not None or each.properties is not None for each in messages)
+    return Merged(encapsulate_messages(messages), len(messages), hashes, has_keys)
 
 
 def _batches(run: Sequence[Addressed]) -> list[pa.RecordBatch]:

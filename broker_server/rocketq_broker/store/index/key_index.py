@@ -5,10 +5,10 @@ entries that it has made since the last index file in memory, and a search looks
 a sorted file (`index_file`) when they are many, or cover much of the log. After a restart it continues where
 the last file ends. The statistics and each search say how many bytes of log are not indexed yet.
 
-A message has the key of its column `key` and the keys in its property KEYS, separated by spaces (RocketMQ:
-IndexService.buildIndex). The index holds hashes, which only narrow the search: the topic, key, time and place
-of each candidate are compared with the log. So a search never returns a message because of a hash collision,
-of a deleted topic, or because a file is out of date.
+A message has the key of its column `key`, the keys in its property KEYS, separated by spaces, and its own id
+in its property UNIQ_KEY (RocketMQ: IndexService.buildIndex). The index holds hashes, which only narrow the
+search: the topic, key, time and place of each candidate are compared with the log. So a search never returns
+a message because of a hash collision, of a deleted topic, or because a file is out of date.
 
 If the indexer cannot read some frames, it continues with the next sound frame and records the range between
 as a *hole*, also in the index file. A search returns the holes that may contain matching messages, and the
@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.errors import CorruptFrame
+from rocketq.model import UNIQUE_ID_PROPERTY
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.frame_slices import FrameSlice
@@ -427,8 +428,7 @@ def entries_of(frame: Frame) -> Entries:
         present = _numbers(pc.indices_nonzero(keys.is_valid()))
         hashes.append(key_hashes(frame.topic, keys)[present])
         rows.append(present)
-    more, parents = _further_keys(batch)
-    if len(more):
+    for more, parents in _further_keys(batch):
         hashes.append(key_hashes(frame.topic, more))
         rows.append(parents)
     made = np.empty(sum(each.size for each in hashes), dtype=ENTRY)
@@ -441,16 +441,20 @@ def entries_of(frame: Frame) -> Entries:
     return made
 
 
-def _further_keys(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the keys in the property KEYS and the row that each is of."""
+def _further_keys(batch: pa.RecordBatch) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
+    """Return the keys in the properties KEYS and UNIQ_KEY, and for each the row that it is of."""
     properties = batch.column("properties")
     if properties.null_count == len(properties):
-        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
+        return []
+    found = []
     joined = pc.map_lookup(properties, pa.scalar(KEYS), "first")
-    if joined.null_count == len(joined):
-        return pa.nulls(0, pa.string()), np.empty(0, dtype=np.int64)
-    lists = pc.utf8_split_whitespace(joined)
-    return pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))
+    if joined.null_count < len(joined):
+        lists = pc.utf8_split_whitespace(joined)
+        found.append((pc.list_flatten(lists), _numbers(pc.list_parent_indices(lists))))
+    ids = pc.map_lookup(properties, pa.scalar(UNIQUE_ID_PROPERTY), "first")
+    if ids.null_count < len(ids):
+        found.append((ids.drop_null(), _numbers(pc.indices_nonzero(ids.is_valid()))))
+    return found
 
 
 def _joined(runs: Sequence[Entries]) -> Entries:
@@ -466,6 +470,6 @@ def _keys(message: pa.RecordBatch) -> Iterable[bytes]:
     key = message.column("key")[0].as_py()
     if key is not None:
         yield key
-    more, _ = _further_keys(message)
-    for each in more:
-        yield each.as_py().encode()
+    for more, _ in _further_keys(message):
+        for each in more:
+            yield each.as_py().encode()

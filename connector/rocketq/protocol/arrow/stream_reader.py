@@ -337,6 +337,38 @@ def _extent(message: _Message) -> tuple[int, int]:
     return rows, inflated
 
 
+@dataclass(frozen=True, slots=True)
+class BatchPlaces:
+    """Where an encapsulated batch says how large it is and what it holds, in bytes from its begin."""
+
+    rows: int
+    body_bytes: int
+    #: The pairs (length, nulls) of its fields, and the pairs (place, size) of its buffers.
+    nodes: int
+    node_count: int
+    buffers: int
+    buffer_count: int
+    body: int
+
+
+def batch_places(encapsulated: pa.Buffer) -> BatchPlaces:
+    """Return where the numbers of a batch of message/1 stand."""
+    message = _message_at(encapsulated, 0)
+    assert message is not None
+    data = message.metadata
+    batch, start = _header(data), _PREFIX.size
+    nodes, buffers = (_indirect(data, _field(data, batch, slot)) for slot in (6, 8))
+    return BatchPlaces(
+        rows=start + _field(data, batch, 4),
+        body_bytes=start + _field(data, _root(data), 10),
+        nodes=start + nodes + 4,
+        node_count=_NODES,
+        buffers=start + buffers + 4,
+        buffer_count=_BUFFERS,
+        body=start + len(data),
+    )
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).split("\n", 1)[0][:500]
 

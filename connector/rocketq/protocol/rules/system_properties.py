@@ -6,6 +6,7 @@ which does not follow it would be delivered as if nothing had been asked. So a n
 three meanings, and a name of RocketMQ's is never carried along silently:
 
     honoured   KEYS: further keys, separated by spaces; they are searched for and filtered by
+               UNIQ_KEY: the message's own id, which producers make; it is searched for
     refused    every name below: what it asks for is not there, or is given in another way
     free       all other names, TRACE_CONTEXT among them, which tracers write for each other
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: Further keys of a message, separated by spaces: the only honoured property.
+#: Further keys of a message, separated by spaces. It is honoured, as `model.UNIQUE_ID_PROPERTY` is.
 KEYS: Final = "KEYS"
 
 _DELAY: Final = "asks for a delayed delivery, and messages cannot be delayed yet"
@@ -48,7 +49,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         *("PROPERTY_FORWARD_QUEUE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG"),
     ),
     _WRITTEN: (
-        *("UNIQ_KEY", "EXTEND_UNIQ_INFO", "DUP_INFO", "INSTANCE_ID", "BUYER_ID", "CLUSTER"),
+        *("EXTEND_UNIQ_INFO", "DUP_INFO", "INSTANCE_ID", "BUYER_ID", "CLUSTER"),
         *("MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP", "__BORNHOST"),
     ),
 }
