@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from rocketq.errors import InvalidRequest
@@ -15,6 +16,8 @@ from rocketq.errors import InvalidRequest
 #: The largest 64-bit signed number: offsets and times fit.
 NUMBER_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
+#: Longer names are read anew each time, so that what is remembered stays small.
+_SHORT_NAME_BYTES = 64
 
 
 def parse(query_string: bytes, known: frozenset[str], known_prefix: str | None = None) -> dict[str, str]:
@@ -27,7 +30,8 @@ def parse(query_string: bytes, known: frozenset[str], known_prefix: str | None =
         return found
     for pair in query_string.split(b"&"):
         raw_name, equals, raw_value = pair.partition(b"=")
-        name, value = _text(raw_name), _text(raw_value)
+        name = _short_name(raw_name) if len(raw_name) <= _SHORT_NAME_BYTES else _text(raw_name)
+        value = _text(raw_value)
         if name not in known and (known_prefix is None or not name.startswith(known_prefix)):
             names = sorted(known) + ([f"{known_prefix}NAME"] if known_prefix else [])
             listed = ", ".join(names) or "none"
@@ -72,6 +76,12 @@ def key_of(parameters: Mapping[str, str]) -> bytes | None:
         return binascii.a2b_base64(encoded.encode("ascii"), strict_mode=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise InvalidRequest("parameter key_base64", f"is not base64: {error}") from None
+
+
+@lru_cache(maxsize=1_024)
+def _short_name(raw: bytes) -> str:
+    """Return the name of a parameter; clients use few, again and again."""
+    return _text(raw)
 
 
 def _text(raw: bytes) -> str:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -102,13 +102,13 @@ class Admission:
         Raises MisdirectedRequest, ForeignOrigin, UnsupportedMediaType, or InvalidRequest without one Host.
         No rule is about `resource` yet.
         """
-        _check_page(head, self.hosts)
-        _check_media_type(head, rule)
+        fields = dict(head.headers)
+        _check_page(head, fields, self.hosts)
+        _check_media_type(fields, rule)
 
 
-def _check_page(head: Head, hosts: AcceptedHosts) -> None:
-    """Refuse what a page of another site has a browser send."""
-    fields = dict(head.headers)
+def _check_page(head: Head, fields: Mapping[bytes, bytes], hosts: AcceptedHosts) -> None:
+    """Refuse what a page of another site has a browser send; `fields` are the headers by name."""
     if len(fields) < len(head.headers) and [name for name, _ in head.headers].count(b"host") > 1:
         raise InvalidRequest("Host", "it is given twice", hint="Send it once.")
     host = fields.get(b"host", b"")
@@ -122,9 +122,8 @@ def _check_page(head: Head, hosts: AcceptedHosts) -> None:
         raise ForeignOrigin(_shown(origin), _shown(host))
 
 
-def _check_media_type(head: Head, rule: Rule) -> None:
+def _check_media_type(fields: Mapping[bytes, bytes], rule: Rule) -> None:
     """Refuse a body that the route does not take."""
-    fields = dict(head.headers)
     encoding = fields.get(b"content-encoding", b"identity")
     if encoding.lower() != b"identity":
         raise UnsupportedMediaType("Content-Encoding", _shown(encoding), "no encoding")

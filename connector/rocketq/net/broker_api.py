@@ -69,7 +69,7 @@ _messages_path: Final = lru_cache(1_024)(lambda topic: path_of("topics", topic, 
 
 _STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
 #: Lines of the head of a request, as `Transport.post` takes them.
-_PLAIN_BODY: Final = f"content-type: {calls.OCTET_STREAM}\r\naccept: {calls.JSON}\r\n"
+_PLAIN_BODY: Final = f"content-type: {calls.OCTET_STREAM}\r\n"
 _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import http.client
 import io
 import re
+import select
 import socket
 import time
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class ShortAnswer:
 class ShortConnection:
     """One plain HTTP/1.1 connection. Belongs to one thread at a time; `sock` may be shut by another."""
 
-    __slots__ = ("__weakref__", "is_open", "sock")
+    __slots__ = ("__weakref__", "_poll", "is_open", "sock")
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         """Connect. Raises OSError, or urllib3's ConnectTimeoutError after `timeout_s` seconds."""
@@ -55,10 +56,16 @@ class ShortConnection:
             raise ConnectTimeoutError(str(error)) from error
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.is_open = True
+        #: Tells whether there is something to read; Windows has no `poll`.
+        self._poll = select.poll() if hasattr(select, "poll") else None
+        if self._poll is not None:
+            self._poll.register(self.sock, select.POLLIN)
 
     def is_idle(self) -> bool:
         """Whether the server has neither closed the connection nor sent what was not asked for."""
-        return self.is_open and not wait_for_read(self.sock, 0)
+        if not self.is_open:
+            return False
+        return not (wait_for_read(self.sock, 0) if self._poll is None else self._poll.poll(0))
 
     def exchange(self, request: bytes, ends_at: float, answer_bytes_max: int) -> ShortAnswer:
         """Send a request and return its answer; `is_open` then says whether another one may follow.

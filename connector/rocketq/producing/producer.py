@@ -328,14 +328,16 @@ class Producer:
     def _free_destination(self, topic: str) -> Destination:
         """Return where messages of a topic go that belong to no queue."""
         self._check(topic)
-        if len(self._free) >= FREE_DESTINATIONS_MAX:
-            self._free.clear()
-        return self._free.setdefault(topic, Destination(topic))
+        return self._free.get(topic) or Destination(topic)
 
     def _check(self, topic: str) -> None:
         if self._closed:
             raise Closed("The producer")
-        check_user_topic(topic)
+        if topic not in self._free:
+            check_user_topic(topic)
+            if len(self._free) >= FREE_DESTINATIONS_MAX:
+                self._free.clear()
+            self._free[topic] = Destination(topic)
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         self._check(topic)

@@ -24,6 +24,7 @@ and writes the rest anew from the log.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -37,6 +38,7 @@ from rocketq_broker.store.errors import CorruptQueue
 
 UNIT: Final = np.dtype([("log_offset", "<u8"), ("size", "<u4"), ("tag_hash", "<u8")])
 UNIT_BYTES: Final = 20
+_ONE_UNIT: Final = struct.Struct("<QIQ")
 #: Units under one checksum; the last block of a file may have fewer.
 BLOCK_UNITS: Final = 512
 #: A file's checksums: one u32 a block, little-endian.
@@ -49,6 +51,9 @@ Units = npt.NDArray[np.void]
 
 def units(log_offset: int, size: int, tag_hashes: npt.NDArray[np.uint64]) -> Units:
     """Return one unit for each message of a frame."""
+    if tag_hashes.size == 1:
+        # A message that comes alone pays for every call into numpy by itself.
+        return np.frombuffer(_ONE_UNIT.pack(log_offset, size, int(tag_hashes[0])), UNIT)
     made = np.empty(tag_hashes.size, dtype=UNIT)
     made["log_offset"] = log_offset
     made["size"] = size

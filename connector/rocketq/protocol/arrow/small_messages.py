@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Final
 
@@ -52,25 +53,27 @@ class _Columns:
             self.parts += (data, _PADDING[padding])
             self.size += size + padding
 
-    def field(self, values: Sequence[object]) -> int:
-        """Begin a column: its length, its nulls, and which rows have a value if some have none.
+    def field(self, values: Sequence[object]) -> None:
+        """Begin a column: its length, its nulls, and which rows have a value if some have none."""
+        nulls = values.count(None)
+        self.nodes += (len(values), nulls)
+        self.put(_validity(values) if nulls else b"")
 
-        Return how many rows have a value.
-        """
-        rows, nulls = len(values), values.count(None)
-        self.nodes += (rows, nulls)
-        if not nulls:
-            self.put(b"")
-        else:
-            self.put(bytes((rows + 7) // 8) if nulls == rows else _validity(values))
-        return rows - nulls
+    def null_texts(self, rows: int) -> None:
+        """Add a column of bytes or UTF-8 of which no row has a value."""
+        bits, offsets, padded = _null_texts(rows)
+        self.nodes += (rows, rows)
+        behind = self.size + len(padded)
+        self.extents += (self.size, bits, self.size + _padded(bits), offsets, behind, 0)
+        self.parts.append(padded)
+        self.size = behind
 
     def texts(self, values: Sequence[bytes | None]) -> None:
         """Add a column of bytes or UTF-8."""
-        if not self.field(values):
-            self.put(bytes(4 * len(values) + 4))
-            self.put(b"")
+        if values.count(None) == len(values):
+            self.null_texts(len(values))
             return
+        self.field(values)
         present = [value or b"" for value in values]
         self.offsets(map(len, present), len(present))
         self.put(b"".join(present))
@@ -114,6 +117,17 @@ def _put_properties(columns: _Columns, messages: Sequence[Message]) -> None:
     columns.field(names)
     columns.texts(names)
     columns.texts(values)
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
+@cache
+def _null_texts(rows: int) -> tuple[int, int, bytes]:
+    """Return the sizes of the validity and the offsets of a column of nulls, and both buffers, padded."""
+    bits, offsets = (rows + 7) // 8, 4 * rows + 4
+    return bits, offsets, bytes(_padded(bits) + _padded(offsets))
 
 
 def _validity(values: Sequence[object]) -> bytes:
