@@ -90,7 +90,7 @@ def id_of(row: dict[str, Any]) -> str:
 
 def read(mq: Client, topic: str, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         while not enough(rows):
             batch: pa.RecordBatch = consumer.poll_arrow(timeout_ms=60_000)
             assert batch.num_rows, "the rest never came"
