@@ -50,6 +50,9 @@ from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import topic_decisions as decisions
 from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
+from rocketq_broker.store.timer_operations import TimerOperations
+from rocketq_broker.store.timers.timer_index import TimerIndex
+from rocketq_broker.store.timers.window_files import WindowFiles
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import RetentionDecision
@@ -103,12 +106,13 @@ class MessageStore(StoreReads):
             clean = not files.exists(ABORT)
             queues = Queues(files, handles, config.queue_file_units)
             log = CommitLog(files, handles)
-            recovery = Recovery(files, log, queues)
+            timers = TimerIndex(WindowFiles(files, handles), log)
+            recovery = Recovery(files, log, queues, timers)
             report = recovery.run(clean)
             replay = recovery.replay
             epoch = max(replay.epoch, config.epoch)
             ends = LogEnds(replay.state, replay.stored_at_us, epoch, log.end, log.end, log.end)
-            parts = StoreParts(config, files, handles, clock, log, queues, ends)
+            parts = StoreParts(config, files, handles, clock, log, queues, timers, ends)
             index = KeyIndex(files, log, queues, ends, on_damage)
             index.load()
             repair = QueueRepair(log, queues, lambda: ends.state, ends.lock)
@@ -157,6 +161,8 @@ class MessageStore(StoreReads):
         self.clock_watch = watch
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, parts.ends, self._submit)
+        #: What can be asked of the delayed messages.
+        self.timers = TimerOperations(parts, self._submit)
 
     # --- life ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ log decides nothing anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,11 +19,17 @@ from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq_broker.store.log.consume_queues import QueueRange
 from rocketq_broker.store.machines.group_table import GroupTable, OffsetsCommitted
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
+from rocketq_broker.store.machines.timer_table import (
+    TimerCancelled,
+    TimerPicture,
+    TimersDelivered,
+    TimerTable,
+)
 from rocketq_broker.store.machines.topic_table import TopicChange, TopicEntry, TopicTable
 from rocketq_broker.store.sinks.changes import SinkChange
 from rocketq_broker.store.sinks.table import SinkPicture, SinkTable
 
-Change = TopicChange | OffsetsCommitted | SinkChange | CopySkipped
+Change = TopicChange | OffsetsCommitted | SinkChange | CopySkipped | TimersDelivered | TimerCancelled
 
 #: The kinds of frames that machines hold.
 HELD_KINDS: Final = frozenset({GroupTable.HELD_KIND, SinkTable.HELD_KIND} - {None})
@@ -39,10 +45,11 @@ class State:
     topics: TopicTable = field(default_factory=TopicTable)
     groups: GroupTable = field(default_factory=GroupTable)
     sinks: SinkTable = field(default_factory=SinkTable)
+    timers: TimerTable = field(default_factory=TimerTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
-        return ("groups", self.groups), ("sinks", self.sinks)
+        return ("groups", self.groups), ("sinks", self.sinks), ("timers", self.timers)
 
     # --- folds --------------------------------------------------------------------------
 
@@ -79,6 +86,12 @@ class State:
         if len(after.topics) >= len(self.topics):
             return []
         return [number for number in self.topics.names if not after.topics.has_number(number)]
+
+    # --- delayed messages ---------------------------------------------------------------
+
+    def scheduled(self, log_offset: int, messages: Mapping[int, int]) -> State:
+        """Return the state after a DELAYED frame with so many messages in each window of due time."""
+        return replace(self, timers=self.timers.scheduled(log_offset, messages))
 
     # --- held frames --------------------------------------------------------------------
 
@@ -153,6 +166,7 @@ class Picture:
     stored_at_us: int
     sinks: SinkPicture = field(default_factory=SinkPicture)
     epoch: int = 0
+    timers: TimerPicture = field(default_factory=TimerPicture)
 
     @staticmethod
     def of(
@@ -161,12 +175,12 @@ class Picture:
         topics = state.topics
         return Picture(
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
-            ranges, stored_at_us, SinkPicture.of(state.sinks), epoch,
+            ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, TimerPicture.of(state.timers),
         )  # fmt: skip
 
     def state(self) -> State:
         topics = TopicTable.of(self.topics, self.next_number, self.data_version)
-        return State(topics, GroupTable.of(self.groups), self.sinks.table())
+        return State(topics, GroupTable.of(self.groups), self.sinks.table(), self.timers.table())
 
 
 _CHANGES: Final[msgspec.json.Decoder[Change]] = msgspec.json.Decoder(Change)
