@@ -23,6 +23,7 @@ from rocketq.protocol.broker_documents import (
     GroupOffsets,
 )
 from rocketq.protocol.sink_documents import StageName
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.commit_plan import (
     AppendBatches,
     AppendOutcome,
@@ -53,6 +54,7 @@ from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.timer_operations import TimerOperations
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
+from rocketq_broker.store.transaction_operations import TransactionOperations
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import RetentionDecision
@@ -163,6 +165,8 @@ class MessageStore(StoreReads):
         self.sinks = SinkOperations(self.broker, parts.ends, self._submit)
         #: What can be asked of the delayed messages.
         self.timers = TimerOperations(parts, self._submit)
+        #: What can be asked of the transactional messages.
+        self.transactions = TransactionOperations(parts, self._submit)
 
     # --- life ---------------------------------------------------------------------------
 
@@ -234,16 +238,21 @@ class MessageStore(StoreReads):
         batches: Sequence[Addressed],
         done: Done,
         *,
-        stage: StageName | None = None,
+        stage: StageName | HalfName | None = None,
         wake: bool = True,
     ) -> None:
         """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
-        With a stage they are staged instead, and `done` has a StagedOutcome. A caller with several
+        With a stage they are staged instead, with a HalfName they are half messages, and `done` has a
+        StagedOutcome. A caller with several
         appends at hand passes wake=False and calls `wake_writer` after the last.
         """
         size = sum(each.sent_bytes for each in batches)
-        hold = None if stage is None else self.sinks.hold(stage)
+        hold = None
+        if isinstance(stage, HalfName):
+            hold = self.transactions.hold(stage)
+        elif stage is not None:
+            hold = self.sinks.hold(stage)
         self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, hold), wake)
 
     def wake_writer(self) -> None:

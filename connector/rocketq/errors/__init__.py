@@ -11,7 +11,8 @@
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
     │   ├── CoordinatorUnknown             COORDINATOR_UNKNOWN
     │   ├── CoordinatorConflict            COORDINATOR_CONFLICT
-    │   └── CommitUnanswered               COMMIT_UNANSWERED
+    │   ├── CommitUnanswered               COMMIT_UNANSWERED
+    │   └── TransactionMisused             TRANSACTION_MISUSED        `transaction_errors`
     ├── RemoteError                        (a server's answer: `remote_errors`)
     │   ├── InvalidRequest                 INVALID_REQUEST            400
     │   ├── InvalidName                    INVALID_NAME               400
@@ -21,15 +22,18 @@
     │   ├── NoPermission                   NO_PERMISSION              403
     │   ├── ReservedName                   RESERVED_NAME              403   `message_errors`
     │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `server_errors`
+    │   ├── NotTransactionOwner            NOT_TRANSACTION_OWNER      403   `transaction_errors`
     │   ├── NotFound                       NOT_FOUND                  404
     │   ├── TopicNotFound                  TOPIC_NOT_FOUND            404
     │   ├── QueueNotFound                  QUEUE_NOT_FOUND            404
     │   ├── SinkNotFound                   SINK_NOT_FOUND             404   `sink_errors`
+    │   ├── TransactionNotFound            TRANSACTION_NOT_FOUND      404   `transaction_errors`
     │   ├── MethodNotAllowed               METHOD_NOT_ALLOWED         405
     │   ├── TooSlow                        TOO_SLOW                   408
     │   ├── Conflict                       CONFLICT                   409
     │   ├── UnreadMessages                 UNREAD_MESSAGES            409   `topic_errors`
     │   ├── BrokerNameTaken                BROKER_NAME_TAKEN          409   `registration_errors`
+    │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
     │   ├── NotCoordinator                 NOT_COORDINATOR            409
@@ -114,6 +118,12 @@ from rocketq.errors.sink_errors import (
     StageNotFound,
 )
 from rocketq.errors.topic_errors import UnreadMessages
+from rocketq.errors.transaction_errors import (
+    NotTransactionOwner,
+    TransactionDecidedOtherwise,
+    TransactionMisused,
+    TransactionNotFound,
+)
 
 __all__ = [
     "BatchAlreadyDecided",
@@ -145,6 +155,7 @@ __all__ = [
     "NoPermission",
     "NotCoordinator",
     "NotFound",
+    "NotTransactionOwner",
     "OffsetOutOfRange",
     "ParticipantUnknown",
     "QueueNotFound",
@@ -165,6 +176,9 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "TransactionDecidedOtherwise",
+    "TransactionMisused",
+    "TransactionNotFound",
     "UnreadMessages",
     "UnsupportedMediaType",
     "by_code",

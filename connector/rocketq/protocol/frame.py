@@ -62,7 +62,7 @@ _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class FrameKind(IntEnum):
-    """What the body of a frame is; 7 to 15 are kept for transactions."""
+    """What the body of a frame is."""
 
     MESSAGES = 1
     STATE = 2
@@ -70,6 +70,7 @@ class FrameKind(IntEnum):
     LOST = 4
     STAGED = 5
     DELAYED = 6
+    HALF = 7
     FILTERED = 16
 
 

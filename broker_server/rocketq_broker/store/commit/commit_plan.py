@@ -88,19 +88,22 @@ class StagedOutcome:
 class Hold:
     """How an append is held: what must be decided before, and under which number and kind its frames lie.
 
-    `open` is given the state and the store time in milliseconds; it may refuse with an error.
+    `open` is given the state and the store time in milliseconds; it may refuse with an error. `holds` is
+    whether this very append is held already, because its answer was lost and it came again.
     """
 
     kind: FrameKind
     open: Callable[[State, int], Change | None]
     number: Callable[[State], int]
+    holds: Callable[[State], bool] = lambda state: False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatches:
     """An operation: append batches to queues of one topic, or hold them, all or none.
 
-    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error.
+    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
+    stored together with a change of the state, if there is one to make, and not at all if there is none.
     """
 
     topic: str
@@ -109,6 +112,7 @@ class AppendBatches:
     submitted_ms: int
     done: Callable[[Any], None]
     hold: Hold | None = None
+    decide: Callable[[State, int], Change | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,6 +232,13 @@ class CommitPlan:
 
     def _add_append(self, operation: AppendBatches) -> None:
         entry = self._target(operation)
+        if operation.decide is not None:
+            self.place_waiting()
+            change = operation.decide(self.state, self.stored_at_us // 1000)
+            if change is None:
+                self.receipts.append(Receipt(operation, []))
+                return
+            self._place_change(change, unfinished=bool(operation.batches))
         receipt = Receipt(operation, [None] * len(operation.batches))
         for index, each in enumerate(operation.batches):
             is_delayed = isinstance(each, DelayedBatch | DelayedMessage)
@@ -235,15 +246,21 @@ class CommitPlan:
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
         self._may_span |= len(operation.batches) > 1
         self.receipts.append(receipt)
+        if operation.decide is not None:
+            # The frames follow the change at once: together they are one append.
+            self.place_waiting()
 
     def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
         entry = self._target(operation)
         at_ms = self.stored_at_us // 1000
         opened = hold.open(self.state, at_ms)
-        if opened is not None:
-            self._place_change(opened)
-        number = hold.number(self.state)
         receipt = Receipt(operation, [])
+        if hold.holds(self.state):
+            self.receipts.append(receipt)
+            return
+        if opened is not None:
+            self._place_change(opened, unfinished=True)
+        number = hold.number(self.state)
         last = len(operation.batches) - 1
         for index, each in enumerate(operation.batches):
             assert isinstance(each, QueueBatch | QueueMessage)

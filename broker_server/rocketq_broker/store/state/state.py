@@ -26,13 +26,21 @@ from rocketq_broker.store.machines.timer_table import (
     TimerTable,
 )
 from rocketq_broker.store.machines.topic_table import TopicChange, TopicEntry, TopicTable
+from rocketq_broker.store.machines.transaction_table import (
+    TransactionChange,
+    TransactionPicture,
+    TransactionTable,
+)
 from rocketq_broker.store.sinks.changes import SinkChange
 from rocketq_broker.store.sinks.table import SinkPicture, SinkTable
 
-Change = TopicChange | OffsetsCommitted | SinkChange | CopySkipped | TimersDelivered | TimerCancelled
+Change = (
+    TopicChange | OffsetsCommitted | SinkChange | CopySkipped | TimersDelivered | TimerCancelled
+    | TransactionChange
+)  # fmt: skip
 
 #: The kinds of frames that machines hold.
-HELD_KINDS: Final = frozenset({GroupTable.HELD_KIND, SinkTable.HELD_KIND} - {None})
+HELD_KINDS: Final = frozenset({SinkTable.HELD_KIND, TransactionTable.HELD_KIND} - {None})
 
 #: A store time behind all others, in milliseconds.
 _END_OF_TIME_MS: Final = 1 << 62
@@ -46,10 +54,14 @@ class State:
     groups: GroupTable = field(default_factory=GroupTable)
     sinks: SinkTable = field(default_factory=SinkTable)
     timers: TimerTable = field(default_factory=TimerTable)
+    transactions: TransactionTable = field(default_factory=TransactionTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
-        return ("groups", self.groups), ("sinks", self.sinks), ("timers", self.timers)
+        return (
+            ("groups", self.groups), ("sinks", self.sinks), ("timers", self.timers),
+            ("transactions", self.transactions),
+        )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
 
@@ -167,6 +179,7 @@ class Picture:
     sinks: SinkPicture = field(default_factory=SinkPicture)
     epoch: int = 0
     timers: TimerPicture = field(default_factory=TimerPicture)
+    transactions: TransactionPicture = field(default_factory=TransactionPicture)
 
     @staticmethod
     def of(
@@ -176,11 +189,15 @@ class Picture:
         return Picture(
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, TimerPicture.of(state.timers),
+            TransactionPicture.of(state.transactions),
         )  # fmt: skip
 
     def state(self) -> State:
         topics = TopicTable.of(self.topics, self.next_number, self.data_version)
-        return State(topics, GroupTable.of(self.groups), self.sinks.table(), self.timers.table())
+        return State(
+            topics, GroupTable.of(self.groups), self.sinks.table(), self.timers.table(),
+            self.transactions.table(),
+        )  # fmt: skip
 
 
 _CHANGES: Final[msgspec.json.Decoder[Change]] = msgspec.json.Decoder(Change)
