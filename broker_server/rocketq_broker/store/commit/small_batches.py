@@ -133,7 +133,7 @@ def merge(run: Sequence[Immediate]) -> Merged:
     if len(run) == 1 and isinstance(run[0], QueueBatch):
         return _merged(run[0].encapsulated, run[0].batch)
     batches = batches_of(run)
-    return merged_batch(batches[0] if len(batches) == 1 else pa.concatbatches_of(batches))
+    return merged_batch(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
 
 
 def merged_batch(batch: pa.RecordBatch) -> Merged:
