@@ -77,6 +77,7 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
         help="no watermark counts while this much is free",
     )  # fmt: skip
     for name, about in (
+        ("delay_ms_max", "how far away the delivery time of a delayed message may be"),
         ("topics_max", "topics the broker takes"),
         ("queues_max", "queues over all topics"),
         ("open_files_max", "files of the store open at once"),
@@ -126,6 +127,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         auto_create_topics=arguments.auto_create_topics,
         default_queues=arguments.default_queues,
         retention=_retention_of(arguments),
+        delay_ms_max=arguments.delay_ms_max,
         topics_max=arguments.topics_max,
         queues_max=arguments.queues_max,
         open_files_max=arguments.open_files_max,

@@ -187,16 +187,26 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of sending one batch (RocketMQ: SendResult)."""
+    """The outcome of sending one batch (RocketMQ: SendResult).
+
+    Delayed messages are stored, and get their offsets when they are delivered: until then `offset` is
+    NO_OFFSET. `timer_id` names a delayed message that was sent alone.
+    """
 
     status: SendStatus
     queue: MessageQueue
     offset: int
     count: int
+    timer_id: str | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.offset == NO_OFFSET
 
     @property
     def message_id(self) -> str:
-        return message_id(self.queue, self.offset)
+        """The id of the first message; of a delayed one its timer id, empty if it was not sent alone."""
+        return (self.timer_id or "") if self.is_delayed else message_id(self.queue, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.reads import PullResult, StoreReads
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
@@ -69,6 +70,7 @@ __all__ = [
     "QueueMessage",
     "StagedOutcome",
     "StoreStatistics",
+    "TimerPlace",
 ]
 
 ABORT: Final = "abort"
@@ -265,7 +267,7 @@ class MessageStore(StoreReads):
 
         def decide(state: State) -> Change | None:
             return decisions.create_topic(
-                state, name, request, self._limits, self.broker, incarnation, self._now_ms()
+                state, name, request, self._limits, self.broker, incarnation, self.now_ms()
             )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
@@ -275,7 +277,7 @@ class MessageStore(StoreReads):
 
         def decide(state: State) -> Change | None:
             return decisions.alter_topic(
-                state, self._queues, name, request, self._limits, self.broker, self._now_ms()
+                state, self._queues, name, request, self._limits, self.broker, self.now_ms()
             )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
@@ -284,7 +286,7 @@ class MessageStore(StoreReads):
         """Delete a topic with its messages and groups' offsets; `done` has None or the error."""
 
         def decide(state: State) -> Change | None:
-            return decisions.delete_topic(state, name, self.broker, self._now_ms())
+            return decisions.delete_topic(state, name, self.broker, self.now_ms())
 
         self._submit(ChangeState(decide, lambda state: None, done))
 
@@ -299,7 +301,8 @@ class MessageStore(StoreReads):
 
         self._submit(ChangeState(decide, answer, done))
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """Return the store's wall clock in milliseconds since 1970."""
         return self._clock.now_us() // 1000
 
     def drain(self, draining: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rocketq.client import Client
     from rocketq.model import MessageQueue, StoredMessage
-    from rocketq.producing.producer import SelectionName
+    from rocketq.producing.placing import SelectionName
 
     Edge = Literal["earliest", "latest"]
 

@@ -34,11 +34,15 @@ MESSAGE_OVERHEAD_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A topic, and the queue if messages belong to one: by an ordering key, or because it was named."""
+    """A topic, and the queue if messages belong to one: by an ordering key, or because it was named.
+
+    Delayed messages travel apart: a batch that has one is held as a whole.
+    """
 
     topic: str
     queue: MessageQueue | None = None
     is_keyed: bool = False
+    is_delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -38,8 +38,9 @@ from rocketq.net.transport import Transport
 from rocketq.producing.accumulator import Destination, Waiting
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.input_batches import OrderingKeys
+from rocketq.producing.input_batches import OrderingKeys, batches_of
 from rocketq.producing.parcels import Parcel, parcels
+from rocketq.producing.placing import Placing, SelectionName
 from rocketq.producing.queue_selectors import (
     DEFAULT_KEYED_STRATEGY,
     DEFAULT_STRATEGY,
@@ -49,7 +50,6 @@ from rocketq.producing.queue_selectors import (
     QueueSlice,
     RoundRobin,
     Selection,
-    no_ordering_key,
     resolved_queue,
     strategy,
 )
@@ -57,7 +57,13 @@ from rocketq.producing.send_attempts import APPEND, Delivery, Post, append_one
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.protocol.hashing import hash_column, hash_value
-from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
+from rocketq.protocol.rules.delivery_time import (
+    check_delivery,
+    delivery_properties,
+    is_timed,
+    with_property,
+)
 from rocketq.protocol.rules.message_rules import check_message
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
@@ -65,40 +71,10 @@ from rocketq.protocol.sink_documents import StageName
 log = logging.getLogger("rocketq.producing.producer")
 
 Text: TypeAlias = bytes | str
-#: A name of `queue_selectors.STRATEGIES`.
-SelectionName: TypeAlias = str
 R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """What a caller said about the queues of a batch."""
-
-    ordering_key: OrderingKeys | None
-    selection: SelectionName | QueueSelector | None
-    queue: MessageQueue | int | None
-
-    def check(self) -> None:
-        """Raise InvalidConfiguration if more than one of them chooses the queues.
-
-        A strategy that needs keys goes with `ordering_key`, and not without it.
-        """
-        named = strategy(self.selection) if isinstance(self.selection, str) else None
-        if named is not None and named.needs_key:
-            if self.ordering_key is None:
-                raise no_ordering_key(str(self.selection), "nothing says what orders the messages")
-            choices: dict[str, object] = {"queue": self.queue, "ordering_key": self.ordering_key}
-        else:
-            choices = {"queue": self.queue, "selection": self.selection, "ordering_key": self.ordering_key}
-        given = [name for name, value in choices.items() if value is not None]
-        if len(given) > 1:
-            why = f"it contradicts {given[1]}, which chooses the queue itself"
-            raise InvalidConfiguration(
-                given[0], str(choices[given[0]]), why, hint="Leave one of the two out."
-            )
 
 
 class Producer:
@@ -142,16 +118,23 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and return where it is. Text is sent as UTF-8.
+
+        With `delay` ("10s", "5m", a timedelta) or `deliver_at` (a datetime with its time zone, or
+        milliseconds since 1970) the broker stores the message and delivers it at that time (RocketMQ:
+        setDelayTimeMs, setDeliverTimeMs). Its result has the offset NO_OFFSET, and `timer_id` names it until
+        then.
 
         A status other than SEND_OK is returned, not raised: the message is
         stored, but not as safely as the broker is set to. Raises SendFailed
         after all attempts; InvalidMessage, ReservedName, InvalidBatch or TooLarge at once;
         RouteNotFound, NameServersUnreachable, Closed.
         """
-        message = self._message(body, key, tag, properties)
+        message = self._message(body, key, tag, properties, delay, deliver_at)
         return self._send_one(topic, message, ordering_key, queue, timeout_ms, self.config.retries)
 
     def send_oneway(
@@ -164,9 +147,11 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         """Send one message in the background, once; a failure is only logged."""
-        message = self._message(body, key, tag, properties)
+        message = self._message(body, key, tag, properties, delay, deliver_at)
         workers = self._pool()
         self._oneway_places.acquire()
 
@@ -190,20 +175,27 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> Future[SendResult]:
         """Queue one message to be sent with others; the future gives its result or its error.
 
         Blocks while the buffer is full. Messages of one ordering key (or
         explicit queue) keep their order: when one fails, those waiting behind it fail too.
         """
-        message = self._message(body, key, tag, properties)
+        message = self._message(body, key, tag, properties, delay, deliver_at)
+        is_delayed = is_timed(message.properties)
         if ordering_key is None and queue is None:
             self._check(topic)
-            return self._started_pipeline().submit(Destination(topic), message, None)
+            return self._started_pipeline().submit(Destination(topic, None, False, is_delayed), message, None)
         order = _bytes(ordering_key)
         queues = self._queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
+        if is_delayed:
+            # It leaves the broker at its own time, so it neither waits for other messages nor fails with
+            # them.
+            return self._started_pipeline().submit(Destination(topic, chosen, False, True), message, None)
         destination = Destination(topic, chosen, is_keyed=order is not None)
         return self._started_pipeline().submit(destination, message, order)
 
@@ -217,6 +209,8 @@ class Producer:
         ordering_key: OrderingKeys | None = None,
         selection: SelectionName | QueueSelector | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
@@ -225,13 +219,19 @@ class Producer:
         The columns are those of schema message/1; only `body` is required. `ordering_key` is the name of
         the column that orders the messages, or an array with one key for each (null: no order). A column
         that is not of message/1 is used for that alone and not sent; `ordering_key="key"` orders by what
-        the messages are found by. At most one of `ordering_key`, `selection` (round_robin by default) and
+        the messages are found by. A column `deliver_at` (timestamps with a time zone, or milliseconds since
+        1970; null: not delayed) has delivery times; `delay` or `deliver_at`, as for `send`, are for all
+        messages. At most one of `ordering_key`, `selection` (round_robin by default) and
         `queue` chooses the queues. Slices come back
         in the order of their first message. `timeout_ms` is for each request of about
         `request_bytes`. Raises as `send`; after SendFailed, `facts["stored"]` lists what was stored all
         the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
+        timed = delivery_properties(delay, deliver_at)
+        if timed:
+            data = [with_property(batch, *next(iter(timed.items()))) for batch in batches_of(data)]
+            data = pa.Table.from_batches(data, MESSAGE_SCHEMA)
         return self._send_all(topic, data, placing, compression, timeout_ms, APPEND)
 
     def stage_batch(
@@ -315,14 +315,23 @@ class Producer:
     # --- inside ------------------------------------------------------------------
 
     def _message(
-        self, body: Text, key: Text | None, tag: str | None, properties: Mapping[str, str] | None
+        self,
+        body: Text,
+        key: Text | None,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        delay: str | timedelta | None,
+        deliver_at: datetime | int | None,
     ) -> Message:
         content = _bytes(body)
         if content is None:
             raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
         given = dict(properties) if properties is not None else None
+        if delay is not None or deliver_at is not None:
+            given = {**(given or {}), **delivery_properties(delay, deliver_at)}
         # Before it waits with others: one that the broker refuses would take them along.
         check_message(tag, given or ())
+        check_delivery(given)
         return Message(content, _bytes(key), tag, given, self._clock.now_us())
 
     def _check(self, topic: str) -> None:

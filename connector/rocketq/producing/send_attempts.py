@@ -320,12 +320,14 @@ def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
 
 
 def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
+    timers = answer.timers if isinstance(answer.timers, tuple) else ("",) * len(answer.appended)
     return [
         SendResult(
             answer.status,
             MessageQueue(parcel.topic, answer.broker, appended.queue),
             appended.offset,
             appended.count,
+            timer or None,
         )
-        for appended in answer.appended
+        for appended, timer in zip(answer.appended, timers, strict=True)
     ]

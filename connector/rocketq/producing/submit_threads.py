@@ -18,7 +18,7 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import Closed, RocketqError, SendFailed, TooLarge
-from rocketq.model import Message, SendResult
+from rocketq.model import NO_OFFSET, Message, SendResult
 from rocketq.producing.accumulator import Accumulator, Batch, Destination, Waiting, size_of
 
 log = logging.getLogger("rocketq.producing.producer")
@@ -125,7 +125,7 @@ class Pipeline:
         try:
             for rows, result in self._send(batch.destination, wanted) if wanted else ():
                 for index, row in enumerate(rows):
-                    stored[int(row)] = SendResult(result.status, result.queue, result.offset + index, 1)
+                    stored[int(row)] = _of_message(result, index)
         except RocketqError as raised:
             error = raised
         except BaseException as raised:
@@ -152,3 +152,10 @@ def _fail(messages: Sequence[Waiting], error: BaseException) -> None:
             waiting.future.set_exception(error)
         except InvalidStateError:
             log.warning("A future was settled by somebody else; its send failed: %s", error)
+
+
+def _of_message(result: SendResult, index: int) -> SendResult:
+    """Return what the result of a batch says of one of its messages."""
+    if result.is_delayed:
+        return SendResult(result.status, result.queue, NO_OFFSET, 1, result.timer_id)
+    return SendResult(result.status, result.queue, result.offset + index, 1)

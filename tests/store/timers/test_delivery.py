@@ -4,57 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.errors import QueueNotFound, TopicNotFound
 from rocketq.model import NO_OFFSET, Message
-from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import DELIVER_MS
-from rocketq_broker.store.commit.delayed_batches import delayed_batches
-from rocketq_broker.store.commit.small_batches import DelayedBatch
-from tests.support.driver import Driver, answer, barrier, batch, burst, config, opened
+from tests.support.driver import batch, burst
+from tests.support.timed_store import Timed, delayed, timed
 
 MINUTE_MS = 60_000
-
-
-def delayed(queue: int, *timed: tuple[bytes | Message, int]) -> list[DelayedBatch]:
-    """Batches of messages for a queue with their delivery times in milliseconds."""
-    messages = [body if isinstance(body, Message) else Message(body) for body, _ in timed]
-    return delayed_batches(queue, from_messages(messages), np.array([at for _, at in timed]))
-
-
-class Timed(Driver):
-    """A driver whose clock the test moves."""
-
-    clock: ManualClock
-
-    @property
-    def now_ms(self) -> int:
-        return self.clock.now_us() // 1000
-
-    def pass_time(self, ms: int) -> None:
-        """Move the clock, and return when all that is due by then is delivered."""
-        self.clock.advance(ms)
-        self.settle()
-
-    def settle(self) -> None:
-        """Return when nothing more is due: each commit delivers something while there is."""
-        before = None
-        while before != (before := self.store.timers.table.cursor):
-            answer(lambda done: barrier(done, self.store))
-
-
-@contextmanager
-def timed(directory: Path, clock: ManualClock, **settings: object) -> Iterator[Timed]:
-    with opened(config(directory, **settings), clock=clock) as driver:
-        made = Timed(driver.store)
-        made.clock = clock
-        yield made
 
 
 @pytest.fixture

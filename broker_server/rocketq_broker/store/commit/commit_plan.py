@@ -36,6 +36,7 @@ from rocketq.model import NO_OFFSET, Appended, SendStatus
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
 from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
@@ -289,6 +290,11 @@ class CommitPlan:
 
     def _place_copy(self, copy: HeldCopy) -> None:
         key = (copy.frame.topic_number, copy.frame.queue)
+        times = stored_times(copy.batch)
+        if (times != NO_TIME).any():
+            # What was staged is delayed: the timer holds the copy until its messages are due.
+            self._place_timed(key, copy.topic, copy.body, times, published=True)
+            return
         first = self._next_offset(key)
         log_offset, size = self._place(
             FrameKind.MESSAGES, copy.topic.encode(), copy.body, queue=key[1], queue_offset=first,
@@ -377,13 +383,7 @@ class CommitPlan:
         body, times, rows = merge_delayed(
             [each for each in batches if isinstance(each, DelayedBatch | DelayedMessage)]
         )
-        log_offset, size = self._place(
-            FrameKind.DELAYED, topic.encode(), body, queue=key[1], queue_offset=key[0], count=times.size,
-            unfinished=unfinished,
-        )  # fmt: skip
-        entries = frame_entries(times, self.stored_at_us // 1000, log_offset, size, key[1], key[0])
-        self.state = self.state.scheduled(log_offset, messages_by_window(entries))
-        self.delayed.append(entries)
+        log_offset = self._place_timed(key, topic, body, times, unfinished=unfinished)
         first = 0
         for each in run:
             count = each.batch.rows
@@ -391,6 +391,17 @@ class CommitPlan:
             if count == 1:
                 each.receipt.timers[each.index] = TimerPlace(log_offset, int(rows[first]))
             first += count
+
+    def _place_timed(self, key: QueueKey, topic: str, body: pa.Buffer, times: Times, **flags: bool) -> int:
+        """Place a frame of delayed messages; return its log offset."""
+        log_offset, size = self._place(
+            FrameKind.DELAYED, topic.encode(), body, queue=key[1], queue_offset=key[0], count=times.size,
+            **flags,
+        )  # fmt: skip
+        entries = frame_entries(times, self.stored_at_us // 1000, log_offset, size, key[1], key[0])
+        self.state = self.state.scheduled(log_offset, messages_by_window(entries))
+        self.delayed.append(entries)
+        return log_offset
 
     def _place(
         self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,

@@ -133,8 +133,11 @@ class Replay:
         )
 
     def _fold_delayed(self, frame: Frame) -> None:
+        header = frame.header
+        if header.published:
+            self._fold_copy((header.queue_offset, header.queue), header)
         entries = entries_of(frame)
-        self.state = self.state.scheduled(frame.header.log_offset, messages_by_window(entries))
+        self.state = self.state.scheduled(header.log_offset, messages_by_window(entries))
         self._pending_timers.append(entries)
         self._pending_entries += entries.size
         if self._pending_entries >= _PENDING_UNITS:

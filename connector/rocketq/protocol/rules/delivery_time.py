@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.errors import InvalidConfiguration
+from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.errors.message_errors import InvalidMessage
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 
@@ -45,6 +45,8 @@ LEVELS_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200)
 )
+#: The column of a table, or of Spark's rows, that has delivery times.
+DELIVER_AT: Final = "deliver_at"
 #: What a batch has for a message without a delivery time.
 NO_TIME: Final = -1
 
@@ -122,24 +124,38 @@ def time_ms(deliver_at: datetime | int) -> int:
 # --- one message ------------------------------------------------------------------------------
 
 
-def delivery_time(properties: Mapping[str, str] | None, horizon: Horizon) -> int | None:
+def delivery_time(
+    properties: Mapping[str, str] | None, horizon: Horizon, row: int | None = None
+) -> int | None:
     """Return when a message is to be delivered, in ms since 1970; None if it is not delayed.
 
     Raises InvalidMessage for a value that is no number, or a time beyond the horizon.
     """
+    if not properties:
+        return None
     for name in DELIVERY_PROPERTIES:
-        value = (properties or {}).get(name)
+        value = properties.get(name)
         if value is None:
             continue
         if not _NUMBER.fullmatch(value):
-            raise _no_number(name, value, None)
+            raise _no_number(name, value, row)
         at_ms = int(_absolute(name, np.array([int(value)], np.int64), horizon.now_ms)[0])
         if at_ms == NO_TIME:
             return None
         if at_ms - horizon.now_ms > horizon.delay_ms_max:
-            raise _too_far(name, value, horizon, None)
+            raise _too_far(name, value, horizon, row)
         return at_ms
     return None
+
+
+def is_timed(properties: Mapping[str, str] | None) -> bool:
+    """Whether properties ask for a delayed delivery."""
+    return properties is not None and any(name in properties for name in DELIVERY_PROPERTIES)
+
+
+def check_delivery(properties: Mapping[str, str] | None) -> None:
+    """Raise InvalidMessage if a delivery property has no time. Only a broker knows its horizon."""
+    delivery_time(properties, Horizon(0, _FAR_MS))
 
 
 def timed_properties(properties: Mapping[str, str], at_ms: int) -> dict[str, str]:
@@ -178,6 +194,17 @@ def delivery_times(batch: pa.RecordBatch, horizon: Horizon, first_row: int = 0) 
     return times if (times != NO_TIME).any() else None
 
 
+def check_batch_delivery(batch: pa.RecordBatch, first_row: int = 0) -> None:
+    """As `check_delivery` for each message of a batch; its rows count from `first_row`."""
+    delivery_times(batch, Horizon(0, _FAR_MS), first_row)
+
+
+def with_property(batch: pa.RecordBatch, name: str, value: str) -> pa.RecordBatch:
+    """Return a batch whose messages all have one delivery property, and no other."""
+    rows = np.arange(batch.num_rows)
+    return _with_values(batch, rows, name, pa.array([value] * batch.num_rows, pa.string()))
+
+
 def stored_times(batch: pa.RecordBatch) -> Times:
     """Return the delivery times of a stored batch, whose messages have no property but DELIVER_MS for it."""
     times = np.full(batch.num_rows, NO_TIME, np.int64)
@@ -188,22 +215,60 @@ def stored_times(batch: pa.RecordBatch) -> Times:
     return times
 
 
+def column_times(column: pa.Array | pa.ChunkedArray) -> Times:
+    """Return the delivery times of a column: timestamps with a time zone, or milliseconds since 1970.
+
+    A null is NO_TIME; microseconds are rounded up. Raises InvalidBatch.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.array([], column.type)
+    if pa.types.is_timestamp(whole.type) and whole.type.tz is not None:
+        exact_us = pc.cast(pc.cast(whole, pa.timestamp("us", tz=whole.type.tz), safe=False), pa.int64())
+        exact_us = pc.fill_null(exact_us, NO_TIME * 1000)
+        times: Times = -(-exact_us.to_numpy(zero_copy_only=False) // 1000)
+    elif pa.types.is_integer(whole.type):
+        times = pc.fill_null(pc.cast(whole, pa.int64()), NO_TIME).to_numpy(zero_copy_only=False)
+    elif pa.types.is_null(whole.type):
+        times = np.full(len(whole), NO_TIME, np.int64)
+    else:
+        raise InvalidBatch(
+            f"column {DELIVER_AT!r} has the type {whole.type}, and delivery times are points in time",
+            hint="Give timestamps with a time zone, or whole milliseconds since 1970; null for no delay.",
+        )
+    is_before = times < NO_TIME
+    if is_before.any():
+        row = int(np.argmax(is_before))
+        raise InvalidBatch(
+            f"column {DELIVER_AT!r} has a time before 1970 in row {row}", hint="Give null for no delay."
+        )
+    return times
+
+
 def with_times(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
     """Return a batch whose messages say these delivery times by DELIVER_MS and by nothing else."""
     column = batch.column(_PROPERTIES)
     found = _entries(column)
     if found is not None and pc.all(pc.equal(found[1], DELIVER_MS)).as_py():
         return batch
+    timed = np.flatnonzero(times != NO_TIME)
+    return _with_values(batch, timed, DELIVER_MS, pc.cast(pa.array(times[timed]), pa.string()))
+
+
+def _with_values(
+    batch: pa.RecordBatch, timed: npt.NDArray[np.int64], name: str, texts: pa.StringArray
+) -> pa.RecordBatch:
+    """Return a batch in which the rows `timed` have one delivery property, and no row has another."""
+    column = batch.column(_PROPERTIES)
     rows, names, values = _all_entries(column)
     kept = ~pc.is_in(names, value_set=_NAMES).to_numpy(zero_copy_only=False)
-    timed = np.flatnonzero(times != NO_TIME)
-    texts = pc.cast(pa.array(times[timed]), pa.string())
-    names = pa.concat_arrays([names.filter(pa.array(kept)), pa.array([DELIVER_MS] * len(timed), pa.string())])
+    names = pa.concat_arrays([names.filter(pa.array(kept)), pa.array([name] * len(timed), pa.string())])
     values = pa.concat_arrays([values.filter(pa.array(kept)), texts])
     owners = np.concatenate([rows[kept], timed])
     order = pa.array(np.argsort(owners, kind="stable"))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=batch.num_rows))])
-    is_null = column.is_null().to_numpy(zero_copy_only=False) & (times == NO_TIME)
+    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
+    is_null[timed] = False
     made = pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), names.take(order), values.take(order), PROPERTIES_TYPE,
         mask=pa.array(is_null),
