@@ -31,6 +31,7 @@ log = structlog.get_logger("rocketq.broker")
 
 #: Settings of BrokerConfig that are options of the same name, and their help.
 _STORE_SETTINGS: Final = (
+    ("delay_ms_max", "how far away the delivery time of a delayed message may be"),
     ("topics_max", "topics the broker takes"),
     ("queues_max", "queues over all topics"),
     ("open_files_max", "files of the store open at once"),

@@ -54,6 +54,9 @@ class BrokerConfig:
     #: Queues of a topic that a send creates (RocketMQ: defaultTopicQueueNums).
     default_queues: int = DEFAULT_QUEUES
 
+    #: How far away a delivery time may be (RocketMQ: timerMaxDelaySec).
+    delay_ms_max: int = 3 * 86_400_000
+
     request_bytes_max: int = 16 * MIB
     #: What the batches of one request may inflate to; a reader relies on the protocol's own bound.
     inflated_bytes_max: int = INFLATED_BYTES_MAX
@@ -113,6 +116,7 @@ class BrokerConfig:
         _check_range("port", self.port, 0, 65_535)
         _check_range("segment_bytes", self.segment_bytes, 4 * KIB, 1 << 40)
         _check_range("default_queues", self.default_queues, 1, QUEUE_COUNT_MAX)
+        _check_range("delay_ms_max", self.delay_ms_max, 0, 10 * 366 * 86_400_000)
         _check_range("request_bytes_max", self.request_bytes_max, KIB, 64 * MIB)
         _check_range("inflated_bytes_max", self.inflated_bytes_max, KIB, INFLATED_BYTES_MAX)
         _check_range("message_bytes_max", self.message_bytes_max, 1, self.inflated_bytes_max)

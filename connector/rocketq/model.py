@@ -32,6 +32,8 @@ DEFAULT_QUEUES: Final = 4
 UNIQUE_ID_PROPERTY: Final = "UNIQ_KEY"
 #: How many broker groups the record of a topic may name.
 TOPIC_BROKERS_MAX: Final = 1_024
+#: The offset of messages that are stored and in no queue yet, because they are delayed.
+NO_OFFSET: Final = -1
 
 
 def is_legal_name(name: str) -> bool:
@@ -165,6 +167,42 @@ def message_id(queue: MessageQueue, offset: int) -> str:
     return f"{queue.broker}:{queue.topic}:{queue.queue}:{offset}"
 
 
+class TimerStatus(StrEnum):
+    """What became of a delayed message; one that is PAST was delivered, unless it had been cancelled."""
+
+    PENDING = "pending"
+    CANCELLED = "cancelled"
+    PAST = "past"
+
+
+_TIMER_ID: Final = re.compile(r"([^:]+):([^:]+):(\d{1,9}):@(\d{1,18})\.(\d{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TimerId:
+    """Names a delayed message by its place in the log of its broker: `broker:topic:queue:@log offset.row`.
+
+    It has no offset in its queue before it is delivered, so it has no message id yet.
+    """
+
+    queue: MessageQueue
+    log_offset: int
+    row: int
+
+    def __str__(self) -> str:
+        queue = self.queue
+        return f"{queue.broker}:{queue.topic}:{queue.queue}:@{self.log_offset}.{self.row}"
+
+    @staticmethod
+    def parse(text: str) -> TimerId | None:
+        """Return what a text names; None if it is no timer id."""
+        match = _TIMER_ID.fullmatch(text)
+        if match is None:
+            return None
+        broker, topic, queue, log_offset, row = match.groups()
+        return TimerId(MessageQueue(topic, broker, int(queue)), int(log_offset), int(row))
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOffsets:
     """The readable range [min, max) of one queue."""
@@ -175,7 +213,10 @@ class QueueOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where one batch went: `count` messages from `offset` on, in one queue of one broker."""
+    """Where one batch went: `count` messages from `offset` on, in one queue of one broker.
+
+    The offset of delayed messages is NO_OFFSET: they get one when they are delivered.
+    """
 
     queue: Int64
     offset: Int64
@@ -187,6 +228,8 @@ class SendResult:
     """The outcome of sending one batch (RocketMQ: SendResult).
 
     `unique_id` is the id that the producer gave a message which was sent alone (RocketMQ: msgId).
+    Delayed messages are stored, and get their offsets when they are delivered: until then `offset` is
+    NO_OFFSET. `timer_id` names a delayed message that was sent alone.
     """
 
     status: SendStatus
@@ -194,10 +237,16 @@ class SendResult:
     offset: int
     count: int
     unique_id: str | None = None
+    timer_id: str | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.offset == NO_OFFSET
 
     @property
     def message_id(self) -> str:
-        return message_id(self.queue, self.offset)
+        """The id of the first message; of a delayed one its timer id, empty if it was not sent alone."""
+        return (self.timer_id or "") if self.is_delayed else message_id(self.queue, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

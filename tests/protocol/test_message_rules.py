@@ -24,7 +24,19 @@ TAGS = st.none() | st.sampled_from(
 )
 NAMES = st.sampled_from(
     [
-        *("", "region", "KEYS", "DELAY", "delay", "DELAYED", "TIMER_DELAY_SEC", "TIMER_", "TIMER", "Title"),
+        *(
+            "",
+            "region",
+            "KEYS",
+            "DELAY",
+            "TRAN_MSG",
+            "delay",
+            "DELAYED",
+            "TIMER_DELAY_SEC",
+            "TIMER_",
+            "TIMER",
+            "Title",
+        ),
         *("WAIT", "TAGS", "größe", "TRACE_CONTEXT", "__RMQ.TRANSIENT.X", "__x", "1ST_POP_TIME", "1st"),
     ]
 )
@@ -69,7 +81,7 @@ def test_a_batch_is_judged_as_its_messages_one_by_one(
 
 
 def test_entries_behind_a_null_map_are_nobody_s() -> None:
-    column = pa.array([[("DELAY", "3")], [("a", "b")]], PROPERTIES_TYPE)
+    column = pa.array([[("TRAN_MSG", "3")], [("a", "b")]], PROPERTIES_TYPE)
     entries = pa.StructArray.from_arrays(
         [column.keys, column.items], fields=[PROPERTIES_TYPE.key_field, PROPERTIES_TYPE.item_field]
     )
@@ -80,7 +92,7 @@ def test_entries_behind_a_null_map_are_nobody_s() -> None:
         batch = from_messages([Message(b""), Message(b"")])
         batch = batch.set_column(3, MESSAGE_SCHEMA.field("properties"), hidden)
         if is_refused:
-            with pytest.raises(InvalidMessage, match="property 'DELAY' in row 0"):
+            with pytest.raises(InvalidMessage, match="property 'TRAN_MSG' in row 0"):
                 check_batch(batch)
         else:
             check_batch(batch)

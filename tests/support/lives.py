@@ -55,6 +55,7 @@ class Lives(RuleBasedStateMachine):
     def lose_what_is_derived(self) -> None:
         self.driver.store.close()
         files = CrashingFiles(self.disk)
-        for path in [*self.disk.paths("consumequeue"), *self.disk.paths("state"), *self.disk.paths("index")]:
-            files.remove(path)
+        for directory in ("consumequeue", "state", "index", "timers"):
+            for path in self.disk.paths(directory):
+                files.remove(path)
         self._start()

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -39,6 +39,7 @@ from rocketq.http_server.budget import ByteBudget, Claim
 from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX
 from rocketq.http_server.error_answers import content_length, read_body, read_body_into
 from rocketq.model import (
+    NO_OFFSET,
     QUEUE_COUNT_MAX,
     Appended,
     Message,
@@ -61,6 +62,7 @@ from rocketq.protocol.broker_documents import (
 )
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.plain_message import PROPERTY_PREFIX
+from rocketq.protocol.rules.delivery_time import Horizon, delivery_time
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
 from rocketq_broker.config import BrokerConfig
@@ -68,6 +70,7 @@ from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.message_limits import admit, admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
+from rocketq_broker.data_plane.send_delayed import held_batches, horizon, send_answer
 from rocketq_broker.data_plane.send_json import read_document
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.data_plane.send_staged import STAGE_PARAMETERS, stage_of, staged_answer
@@ -99,6 +102,8 @@ class Prepared:
     batches: list[QueueBatch]
     sizes: list[BodySizes]
     places: list[tuple[int, int]] | None = None
+    #: In how many pieces each batch of the body is appended; None: in one each.
+    pieces: list[int] | None = None
 
 
 class SendProcessor:
@@ -143,7 +148,7 @@ class SendProcessor:
             claim = held.enter_context(Claim(self.bodies, body_mark(config, announced)))
             data = await self._receive(request, announced, claim, is_arrow)
             if is_arrow:
-                prepared = await self._prepare_stream(topic, data, named, held)
+                prepared = await self._prepare_stream(topic, data, named, held, stage is not None)
             elif media_type == _PLAIN:
                 prepared = await self._prepare_single(topic, read_message(parameters, data), named)
             else:
@@ -160,13 +165,10 @@ class SendProcessor:
         self._measurements.sent(topic.name, prepared.sizes)
         if isinstance(outcome, StagedOutcome):
             return staged_answer(outcome, config.name, topic.name)
-        appended = outcome.appended
+        answer = send_answer(config.name, topic.name, outcome, prepared.pieces)
         if prepared.places is not None:
-            appended = tuple(
-                Appended(appended[batch].queue, appended[batch].offset + row, 1)
-                for batch, row in prepared.places
-            )
-        return json_answer(encode(SendAnswer(outcome.status, config.name, topic.name, appended)))
+            answer = _by_message(answer, prepared.places)
+        return json_answer(encode(answer))
 
     def _append(self, topic: str, batches: list[QueueBatch], stage: StageName | None, done: Done) -> None:
         """Hand batches to the log writer."""
@@ -225,7 +227,12 @@ class SendProcessor:
         return b"".join(pieces)
 
     async def _prepare_stream(
-        self, topic: TopicConfig, data: bytes | pa.Buffer, named: Sequence[int], held: ExitStack
+        self,
+        topic: TopicConfig,
+        data: bytes | pa.Buffer,
+        named: Sequence[int],
+        held: ExitStack,
+        is_staged: bool,
     ) -> Prepared:
         """Open an Arrow body; what it inflates to is claimed until `held` ends."""
         config = self._config
@@ -233,13 +240,15 @@ class SendProcessor:
         if not stream.messages:
             raise InvalidBatch("the stream holds no batch", hint="Send at least one message.")
         queues = self._queues(topic, named, len(stream.messages), "batches")
-        limit = topic.message_bytes_max or config.message_bytes_max
+        limit, now = topic.message_bytes_max or config.message_bytes_max, horizon(config, self._store)
         if stream.compressed:
             inflating = await self._decoding.claim(stream.inflated_bytes)
             held.callback(inflating.release)
         if stream.compressed or len(data) > _INLINE_BYTES or len(stream.messages) > _INLINE_BATCHES:
-            return await self._loop.run_in_executor(self._executor, _admitted, stream, queues, limit)
-        return _admitted(stream, queues, limit)
+            return await self._loop.run_in_executor(
+                self._executor, _admitted, stream, queues, limit, now, is_staged
+            )
+        return _admitted(stream, queues, limit, now, is_staged)
 
     async def _prepare_document(self, topic: TopicConfig, body: bytes, named: Sequence[int]) -> Prepared:
         if len(body) > _INLINE_BYTES:
@@ -258,18 +267,18 @@ class SendProcessor:
                 hint=f"Send to at most {self._config.send_batches_max} queues at once.",
             )
         limit = topic.message_bytes_max or self._config.message_bytes_max
-        messages = [message for message, _ in entries]
+        messages, now = [message for message, _ in entries], horizon(self._config, self._store)
         if len(body) > _INLINE_BYTES or used > _INLINE_BATCHES:
-            return await self._loop.run_in_executor(self._executor, _by_queue, messages, queues, limit)
-        return _by_queue(messages, queues, limit)
+            return await self._loop.run_in_executor(self._executor, _by_queue, messages, queues, limit, now)
+        return _by_queue(messages, queues, limit, now)
 
     async def _prepare_single(self, topic: TopicConfig, message: Message, named: Sequence[int]) -> Prepared:
         limit = topic.message_bytes_max or self._config.message_bytes_max
         admit_one(message, limit)
-        queues = self._queues(topic, named, 1, "messages")
+        queues, now = self._queues(topic, named, 1, "messages"), horizon(self._config, self._store)
         if len(message.body) > _INLINE_BYTES:
-            return await self._loop.run_in_executor(self._executor, _by_queue, [message], queues, limit)
-        return _by_queue([message], queues, limit)
+            return await self._loop.run_in_executor(self._executor, _by_queue, [message], queues, limit, now)
+        return _by_queue([message], queues, limit, now)
 
     def _message_queues(
         self, topic: TopicConfig, entries: list[tuple[Message, int | None]], named: Sequence[int]
@@ -298,32 +307,52 @@ class SendProcessor:
         return [(turn + at) % topic.write_queues for at in range(count)]
 
 
-def _admitted(stream: CutStream, queues: list[int], message_bytes_max: int) -> Prepared:
+def _admitted(
+    stream: CutStream, queues: list[int], message_bytes_max: int, allowed: Horizon, is_staged: bool
+) -> Prepared:
     opened = open_stream(stream)
     counts = [each.batch.num_rows for each in opened]
-    sizes = [
-        admit(each.batch, message_bytes_max, first_row)
-        for each, first_row in zip(opened, accumulate(counts, initial=0), strict=False)
-    ]
-    batches = [
-        QueueBatch(queue, each.encapsulated, each.batch) for queue, each in zip(queues, opened, strict=True)
-    ]
-    return Prepared(batches, sizes)
+    first_rows = list(accumulate(counts[:-1], initial=0))
+    sizes = [admit(each.batch, message_bytes_max, row) for each, row in zip(opened, first_rows, strict=True)]
+    parts: list[list[QueueBatch]] = []
+    for queue, each, row in zip(queues, opened, first_rows, strict=True):
+        held: Sequence[QueueBatch] = held_batches(queue, each.batch, allowed, row, is_staged)
+        parts.append([*held] or [QueueBatch(queue, each.encapsulated, each.batch)])
+    return Prepared([one for part in parts for one in part], sizes, pieces=[len(part) for part in parts])
 
 
-def _by_queue(messages: list[Message], queues: list[int], message_bytes_max: int) -> Prepared:
-    """Make one batch for each queue, and remember where each message went."""
-    rows: dict[int, list[Message]] = {}
-    numbers: dict[int, int] = {}
+def _by_queue(
+    messages: list[Message], queues: list[int], message_bytes_max: int, allowed: Horizon
+) -> Prepared:
+    """Make one batch for each queue, delayed messages apart, and remember where each message went."""
+    rows: dict[tuple[int, bool], list[Message]] = {}
+    numbers: dict[tuple[int, bool], int] = {}
     places = []
-    for message, queue in zip(messages, queues, strict=True):
-        row = rows.setdefault(queue, [])
-        places.append((numbers.setdefault(queue, len(numbers)), len(row)))
+    for at, (message, queue) in enumerate(zip(messages, queues, strict=True)):
+        key = (queue, delivery_time(message.properties, allowed, at) is not None)
+        row = rows.setdefault(key, [])
+        places.append((numbers.setdefault(key, len(numbers)), len(row)))
         row.append(message)
-    made = [(queue, from_messages(row)) for queue, row in rows.items()]
+    made = [(queue, from_messages(row)) for (queue, _), row in rows.items()]
     sizes = [admit(batch, message_bytes_max) for _, batch in made]
-    batches = [QueueBatch(queue, encapsulate(batch), batch) for queue, batch in made]
-    return Prepared(batches, sizes, places)
+    parts: list[list[QueueBatch]] = []
+    for queue, batch in made:
+        held: Sequence[QueueBatch] = held_batches(queue, batch, allowed)
+        parts.append([*held] or [QueueBatch(queue, encapsulate(batch), batch)])
+    return Prepared([one for part in parts for one in part], sizes, places, [len(part) for part in parts])
+
+
+def _by_message(answer: SendAnswer, places: Sequence[tuple[int, int]]) -> SendAnswer:
+    """Return the answer to a JSON body, which speaks of messages; `places` are their batches and rows."""
+    appended = []
+    for batch, row in places:
+        found = answer.appended[batch]
+        offset = found.offset if found.offset == NO_OFFSET else found.offset + row
+        appended.append(Appended(found.queue, offset, 1))
+    timers = answer.timers
+    if isinstance(timers, tuple):
+        timers = tuple(timers[batch] for batch, _ in places)
+    return replace(answer, appended=tuple(appended), timers=timers)
 
 
 # --- what a request says before its body ------------------------------------------------

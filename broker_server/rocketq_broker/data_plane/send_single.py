@@ -21,19 +21,22 @@ from rocketq.http_server.admission import Admission, Head
 from rocketq.http_server.connection.short_call import ShortCall
 from rocketq.http_server.error_answers import error_answer
 from rocketq.http_server.permissions import NamedResource, Resource, Rule
-from rocketq.model import QUEUE_COUNT_MAX, Appended, Message, Perm, SendStatus
+from rocketq.model import QUEUE_COUNT_MAX, Appended, Perm, SendStatus
 from rocketq.protocol.broker_documents import OCTET_STREAM, SendAnswer, encode
 from rocketq.protocol.plain_message import PROPERTY_PREFIX
+from rocketq.protocol.rules.delivery_time import delivery_time
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import JSON_TYPE
 from rocketq_broker.data_plane.message_limits import admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send import SendProcessor
+from rocketq_broker.data_plane.send_delayed import horizon, send_answer
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime.loop_bridge import Completions
-from rocketq_broker.store.commit.small_batches import QueueMessage
+from rocketq_broker.store.commit.delayed_batches import delayed_message
+from rocketq_broker.store.commit.small_batches import DelayedMessage, QueueMessage
 from rocketq_broker.store.store import AppendOutcome, MessageStore
 
 _PLAIN_TYPE: Final = (b"content-type", OCTET_STREAM.encode())
@@ -101,19 +104,24 @@ class QuickSends:
                 return False
             message = read_message(given, call.body)
             admit_one(message, topic.message_bytes_max or self._config.message_bytes_max)
-            return self._append(_Sending(self, call, _Place(name, queue), started), message)
+            sent: QueueMessage | DelayedMessage = QueueMessage(queue, message)
+            if message.properties is not None:
+                at_ms = delivery_time(message.properties, horizon(self._config, self._store))
+                if at_ms is not None:
+                    sent = delayed_message(queue, message, at_ms)
+            return self._append(_Sending(self, call, _Place(name, queue), started), sent)
         except RocketqError:
             return False
 
-    def _append(self, sending: _Sending, message: Message) -> bool:
+    def _append(self, sending: _Sending, message: QueueMessage | DelayedMessage) -> bool:
         """Hand it to the log writer; raise RocketqError if that, or the broker, does not take it."""
-        send, size = self._send, len(message.body)
+        send, size = self._send, len(sending.call.body)
         if not send.bodies.has_room(size) or size > self._config.request_bytes_max:
             return False
         self._enter()
         place = sending.place
         try:
-            self._store.append(place.topic, (QueueMessage(place.queue, message),), sending.done, wake=False)
+            self._store.append(place.topic, (message,), sending.done, wake=False)
         except BaseException:
             self._leave()
             raise
@@ -142,6 +150,10 @@ class QuickSends:
         self._measurements.append_seconds.observe((now := time.perf_counter()) - sending.appending)
         self._measurements.send_seconds.observe(now - sending.started)
         self._measurements.sent_one(sending.place.topic, len(call.body))
+        if outcome.timers:
+            whole = encode(send_answer(self._config.name, sending.place.topic, outcome, None))
+            call.answer_head(_HEAD % len(whole), whole)
+            return
         before, behind = self._form(outcome.status, sending.place)
         body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
         call.answer_head(_HEAD % len(body), body)

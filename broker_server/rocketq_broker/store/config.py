@@ -38,6 +38,28 @@ class RetentionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionPolicy:
+    """When undecided transactions are checked, and how many there may be; times in milliseconds."""
+
+    #: The first check comes so long after the begin (RocketMQ: transactionTimeOut).
+    timeout_ms: int = 6_000
+    #: Each further check comes so long after the one before (RocketMQ: transactionCheckInterval).
+    check_interval_ms: int = 30_000
+    #: A transaction that is undecided after so many checks is parked (RocketMQ: transactionCheckMax).
+    checks_max: int = 15
+    #: One that nobody asked to check is parked after so long, and a parked one is rolled back after as long
+    #: again (RocketMQ: fileReservedTime).
+    kept_ms: int = 72 * 3600 * 1000
+    #: Open transactions of one producer group before further ones are refused with SYSTEM_BUSY.
+    group_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_ms", "check_interval_ms", "checks_max", "kept_ms", "group_max"):
+            if getattr(self, name) < 1:
+                raise InvalidConfiguration(f"transactions.{name}", getattr(self, name), "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Where the store lies and how it behaves; sizes in bytes, times in milliseconds."""
 
@@ -75,6 +97,7 @@ class StoreConfig:
     #: An append that waited longer than this for the writer is refused with SYSTEM_BUSY
     #: (RocketMQ: waitTimeMillsInSendQueue, there 200 ms).
     queue_wait_ms_max: int = 2_000
+    transactions: TransactionPolicy = field(default_factory=TransactionPolicy)
 
     def __post_init__(self) -> None:
         if not 4096 <= self.segment_bytes <= 1 << 40:

@@ -21,6 +21,7 @@ from rocketq.protocol.broker_documents import (
     CreateTopicRequest,
 )
 from rocketq.protocol.sink_documents import StageName
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.commit_plan import (
     AppendBatches,
     AppendOutcome,
@@ -41,6 +42,7 @@ from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.reads import PullResult, StoreReads
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
@@ -49,6 +51,10 @@ from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import topic_decisions as decisions
 from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
+from rocketq_broker.store.timer_operations import TimerOperations
+from rocketq_broker.store.timers.timer_index import TimerIndex
+from rocketq_broker.store.timers.window_files import WindowFiles
+from rocketq_broker.store.transaction_operations import TransactionOperations
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import RetentionDecision
@@ -63,6 +69,7 @@ __all__ = [
     "QueueMessage",
     "StagedOutcome",
     "StoreStatistics",
+    "TimerPlace",
 ]
 
 ABORT: Final = "abort"
@@ -102,12 +109,13 @@ class MessageStore(StoreReads):
             clean = not files.exists(ABORT)
             queues = Queues(files, handles, config.queue_file_units)
             log = CommitLog(files, handles)
-            recovery = Recovery(files, log, queues)
+            timers = TimerIndex(WindowFiles(files, handles), log)
+            recovery = Recovery(files, log, queues, timers)
             report = recovery.run(clean)
             replay = recovery.replay
             epoch = max(replay.epoch, config.epoch)
             ends = LogEnds(replay.state, replay.stored_at_us, epoch, log.end, log.end, log.end)
-            parts = StoreParts(config, files, handles, clock, log, queues, ends)
+            parts = StoreParts(config, files, handles, clock, log, queues, timers, ends)
             index = KeyIndex(files, log, queues, ends, on_damage)
             index.load()
             repair = QueueRepair(log, queues, lambda: ends.state, ends.lock)
@@ -158,6 +166,10 @@ class MessageStore(StoreReads):
         self.consumer_groups = GroupOperations(self.broker, parts.ends, parts.queues, self._submit)
         #: What can be asked of the exactly-once sinks.
         self.sinks = SinkOperations(self.broker, parts.ends, self._submit)
+        #: What can be asked of the delayed messages.
+        self.timers = TimerOperations(parts, self._submit)
+        #: What can be asked of the transactional messages.
+        self.transactions = TransactionOperations(parts, self._submit)
 
     # --- life ---------------------------------------------------------------------------
 
@@ -229,16 +241,21 @@ class MessageStore(StoreReads):
         batches: Sequence[Addressed],
         done: Done,
         *,
-        stage: StageName | None = None,
+        stage: StageName | HalfName | None = None,
         wake: bool = True,
     ) -> None:
         """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
-        With a stage they are staged instead, and `done` has a StagedOutcome. A caller with several
+        With a stage they are staged instead, with a HalfName they are half messages, and `done` has a
+        StagedOutcome. A caller with several
         appends at hand passes wake=False and calls `wake_writer` after the last.
         """
         size = sum(each.sent_bytes for each in batches)
-        hold = None if stage is None else self.sinks.hold(stage)
+        hold = None
+        if isinstance(stage, HalfName):
+            hold = self.transactions.hold(stage)
+        elif stage is not None:
+            hold = self.sinks.hold(stage)
         self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, hold), wake)
 
     def wake_writer(self) -> None:
@@ -251,7 +268,7 @@ class MessageStore(StoreReads):
 
         def decide(state: State) -> Change | None:
             return decisions.create_topic(
-                state, name, request, self._limits, self.broker, incarnation, self._now_ms()
+                state, name, request, self._limits, self.broker, incarnation, self.now_ms()
             )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
@@ -261,7 +278,7 @@ class MessageStore(StoreReads):
 
         def decide(state: State) -> Change | None:
             return decisions.alter_topic(
-                state, self._queues, name, request, self._limits, self.broker, self._now_ms()
+                state, self._queues, name, request, self._limits, self.broker, self.now_ms()
             )
 
         self._submit(ChangeState(decide, lambda state: state.topics[name].config, done))
@@ -270,11 +287,12 @@ class MessageStore(StoreReads):
         """Delete a topic with its messages and groups' offsets; `done` has None or the error."""
 
         def decide(state: State) -> Change | None:
-            return decisions.delete_topic(state, name, self.broker, self._now_ms())
+            return decisions.delete_topic(state, name, self.broker, self.now_ms())
 
         self._submit(ChangeState(decide, lambda state: None, done))
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """Return the store's wall clock in milliseconds since 1970."""
         return self._clock.now_us() // 1000
 
     def drain(self, draining: bool) -> None:

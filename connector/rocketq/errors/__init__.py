@@ -12,7 +12,8 @@
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
     │   ├── CoordinatorUnknown             COORDINATOR_UNKNOWN
     │   ├── CoordinatorConflict            COORDINATOR_CONFLICT
-    │   └── CommitUnanswered               COMMIT_UNANSWERED
+    │   ├── CommitUnanswered               COMMIT_UNANSWERED
+    │   └── TransactionMisused             TRANSACTION_MISUSED        `transaction_errors`
     ├── RemoteError                        (a server's answer: `remote_errors`)
     │   ├── InvalidRequest                 INVALID_REQUEST            400
     │   ├── InvalidName                    INVALID_NAME               400
@@ -23,12 +24,14 @@
     │   ├── ReservedName                   RESERVED_NAME              403   `message_errors`
     │   ├── GroupDisabled                  GROUP_DISABLED             403   `group_errors`
     │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `server_errors`
+    │   ├── NotTransactionOwner            NOT_TRANSACTION_OWNER      403   `transaction_errors`
     │   ├── NotFound                       NOT_FOUND                  404
     │   ├── TopicNotFound                  TOPIC_NOT_FOUND            404
     │   ├── QueueNotFound                  QUEUE_NOT_FOUND            404
     │   ├── SinkNotFound                   SINK_NOT_FOUND             404   `sink_errors`
     │   ├── GroupNotFound                  GROUP_NOT_FOUND            404   `group_errors`
     │   ├── MemberUnknown                  MEMBER_UNKNOWN             404   `group_errors`
+    │   ├── TransactionNotFound            TRANSACTION_NOT_FOUND      404   `transaction_errors`
     │   ├── MethodNotAllowed               METHOD_NOT_ALLOWED         405
     │   ├── TooSlow                        TOO_SLOW                   408
     │   ├── Conflict                       CONFLICT                   409
@@ -37,6 +40,7 @@
     │   ├── ClaimLost                      CLAIM_LOST                 409   `group_errors`
     │   ├── QueuesOwned                    QUEUES_OWNED               409   `group_errors`
     │   ├── MembersActive                  MEMBERS_ACTIVE             409   `group_errors`
+    │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
     │   ├── NotCoordinator                 NOT_COORDINATOR            409
@@ -130,6 +134,12 @@ from rocketq.errors.sink_errors import (
     StageNotFound,
 )
 from rocketq.errors.topic_errors import UnreadMessages
+from rocketq.errors.transaction_errors import (
+    NotTransactionOwner,
+    TransactionDecidedOtherwise,
+    TransactionMisused,
+    TransactionNotFound,
+)
 
 __all__ = [
     "BatchAlreadyDecided",
@@ -166,6 +176,7 @@ __all__ = [
     "NoPermission",
     "NotCoordinator",
     "NotFound",
+    "NotTransactionOwner",
     "OffsetOutOfRange",
     "ParticipantUnknown",
     "QueueNotFound",
@@ -188,6 +199,9 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "TransactionDecidedOtherwise",
+    "TransactionMisused",
+    "TransactionNotFound",
     "UnreadMessages",
     "UnsupportedMediaType",
     "by_code",

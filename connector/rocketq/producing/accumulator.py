@@ -37,11 +37,20 @@ _SPARE_KEYS: Final = 4_096
 
 
 class Destination(NamedTuple):
-    """A topic, and the queue if messages belong to one: by an ordering key, or because it was named."""
+    """A topic, and the queue if messages belong to one: by an ordering key, or because it was named.
+
+    Delayed messages travel apart: a batch that has one is held as a whole.
+    """
 
     topic: str
     queue: MessageQueue | None = None
     is_keyed: bool = False
+    is_delayed: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether messages keep their order. Delayed ones do not: each is delivered at its own time."""
+        return self.queue is not None and not self.is_delayed
 
 
 class Fields(NamedTuple):
@@ -153,7 +162,7 @@ class Accumulator:
             row = batch.columns.add(body, born_at_us, *fields)
         batch.size += size
         self.buffered_bytes += size + MESSAGE_OVERHEAD_BYTES
-        if destination.queue is not None:
+        if destination.queue is not None and destination.is_ordered:
             batch.orders.append(order)
             if order is not None and destination.is_keyed:
                 self._remember(destination, order, batch)
@@ -164,7 +173,7 @@ class Accumulator:
     def due(self, now_ms: int) -> Batch | None:
         """Take out a batch that should be sent now, if there is one; lanes take turns."""
         for destination, lane in self._lanes.items():
-            if not lane.waiting or (lane.under_way and destination.queue is not None):
+            if not lane.waiting or (lane.under_way and destination.is_ordered):
                 continue
             batch = lane.waiting[0]
             if batch.is_full or batch.is_hurried or now_ms >= batch.since_ms + self._linger_ms:
@@ -179,7 +188,7 @@ class Accumulator:
         times = [
             lane.waiting[0].since_ms + self._linger_ms
             for destination, lane in self._lanes.items()
-            if lane.waiting and not (destination.queue is not None and lane.under_way)
+            if lane.waiting and not (destination.is_ordered and lane.under_way)
         ]
         return min(times, default=None)
 
@@ -208,7 +217,7 @@ class Accumulator:
         lane = self._lanes[batch.destination]
         lane.under_way -= 1
         self.buffered_bytes -= batch.buffered_bytes
-        if failed and error is not None and batch.destination.queue is not None:
+        if failed and error is not None and batch.destination.is_ordered:
             orders = {batch.orders[row] for row in failed}
             for behind in lane.waiting:
                 for row, order in enumerate(behind.orders):

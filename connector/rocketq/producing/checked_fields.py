@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX
 from rocketq.producing.accumulator import Fields
+from rocketq.protocol.rules.delivery_time import check_delivery, delivery_properties
 from rocketq.protocol.rules.message_rules import check_message
 
 Text: TypeAlias = bytes | str
@@ -45,8 +46,12 @@ def text_bytes(name: str, value: Any) -> bytes | None:
     )
 
 
-def checked_fields(key: Any, tag: Any, properties: Any) -> Fields:
-    """Return the fields of a message besides its body; raise InvalidBatch, InvalidMessage or TooLarge."""
+def checked_fields(key: Any, tag: Any, properties: Any, delay: Any = None, deliver_at: Any = None) -> Fields:
+    """Return the fields of a message besides its body.
+
+    A delay or a delivery time becomes a property. Raises InvalidBatch, InvalidMessage, TooLarge, and
+    InvalidConfiguration for a delay or time that is none.
+    """
     found = text_bytes("key", key)
     if found is not None and len(found) > KEY_BYTES_MAX:
         raise TooLarge("a message's key", len(found), KEY_BYTES_MAX)
@@ -57,7 +62,11 @@ def checked_fields(key: Any, tag: Any, properties: Any) -> Fields:
     if tag is not None and len(tag.encode()) > TAG_BYTES_MAX:
         raise TooLarge("a message's tag", len(tag.encode()), TAG_BYTES_MAX)
     check_message(tag, properties or ())
-    return Fields(found, tag, None if properties is None else _checked_properties(properties))
+    given = None if properties is None else _checked_properties(properties)
+    if delay is not None or deliver_at is not None:
+        given = {**(given or {}), **delivery_properties(delay, deliver_at)}
+    check_delivery(given)
+    return Fields(found, tag, given)
 
 
 def _checked_properties(properties: Any) -> dict[str, str]:

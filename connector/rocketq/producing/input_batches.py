@@ -18,6 +18,12 @@ from rocketq.producing.queue_selectors import Hashes, batch_bytes
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages, normalise
+from rocketq.protocol.rules.delivery_time import (
+    DELIVER_AT,
+    check_batch_delivery,
+    column_times,
+    with_times,
+)
 from rocketq.protocol.rules.message_rules import check_batch
 
 #: The ordering keys of a batch: the name of a column, or one key (bytes, text or None) for each message.
@@ -86,6 +92,7 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
     first_row = 0
     for batch in batches:
         check_batch(batch, first_row)
+        check_batch_delivery(batch, first_row)
         first_row += batch.num_rows
     return batches
 
@@ -106,7 +113,16 @@ def _batches(data: Any) -> list[pa.RecordBatch]:
             f"messages cannot be made of a {type(data).__name__}",
             hint="Give a pyarrow Table or RecordBatch, a pandas DataFrame, or a list of Message.",
         )
-    return normalise(table)
+    return _timed(table) if DELIVER_AT in table.schema.names else normalise(table)
+
+
+def _timed(table: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """Return a table with delivery times as batches whose messages say them by a property."""
+    times = column_times(table.column(DELIVER_AT))
+    batches = normalise(table.drop_columns([DELIVER_AT]))
+    ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
+    parts = np.split(times, ends[:-1]) if batches else []
+    return [with_times(batch, own) for batch, own in zip(batches, parts, strict=True)]
 
 
 def stamped(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
@@ -177,7 +193,8 @@ def _is_pandas(data: Any) -> bool:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    unknown = [str(name) for name in frame.columns if name not in MESSAGE_SCHEMA.names]
+    known = {*MESSAGE_SCHEMA.names, DELIVER_AT}
+    unknown = [str(name) for name in frame.columns if name not in known]
     if unknown:
         raise InvalidBatch(
             f"columns {unknown} are not of schema message/1",
@@ -189,7 +206,8 @@ def _from_pandas(frame: Any) -> pa.Table:
             series = frame[name]
             # Only Python objects need to be told their type. Of other columns Arrow knows it, and
             # whether it fits is seen by `normalise`; Arrow would take a float's bytes for a binary.
-            kind = MESSAGE_SCHEMA.field(name).type if series.dtype == object else None
+            is_known = series.dtype == object and name in MESSAGE_SCHEMA.names
+            kind = MESSAGE_SCHEMA.field(name).type if is_known else None
             columns[name] = pa.array(series, type=kind, from_pandas=True)
         return pa.table(columns)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:

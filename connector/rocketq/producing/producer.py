@@ -23,6 +23,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ from rocketq.producing.accumulator import NO_FIELDS, Destination
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
-from rocketq.producing.input_batches import OrderingKeys
+from rocketq.producing.input_batches import OrderingKeys, batches_of
 from rocketq.producing.message_columns import with_id
 from rocketq.producing.parcels import Parcel, parcels
 from rocketq.producing.placing import Placing, SelectionName
@@ -62,6 +63,8 @@ from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.protocol.rules.delivery_time import delivery_properties, is_timed, with_property
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
 
@@ -71,6 +74,8 @@ R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX: Final = 1_024
+#: The fields of a message of which only the body was given.
+_NOTHING: Final = (None, None, None, None, None)
 #: Topics whose names are remembered to be allowed.
 FREE_DESTINATIONS_MAX: Final = 1_024
 
@@ -117,16 +122,23 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and return where it is. Text is sent as UTF-8.
+
+        With `delay` ("10s", "5m", a timedelta) or `deliver_at` (a datetime with its time zone, or
+        milliseconds since 1970) the broker stores the message and delivers it at that time (RocketMQ:
+        setDelayTimeMs, setDeliverTimeMs). Its result has the offset NO_OFFSET, and `timer_id` names it until
+        then.
 
         A status other than SEND_OK is returned, not raised: the message is
         stored, but not as safely as the broker is set to. Raises SendFailed
         after all attempts; InvalidMessage, ReservedName, InvalidBatch or TooLarge at once;
         RouteNotFound, NameServersUnreachable, Closed.
         """
-        message = self._message(body, key, tag, properties)
+        message = self._message(body, key, tag, properties, delay, deliver_at)
         order = text_bytes("ordering_key", ordering_key)
         return self._send_one(topic, message, order, queue, timeout_ms, self.config.retries)
 
@@ -140,9 +152,11 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         """Send one message in the background, with one attempt; `oneway_lost` counts those that failed."""
-        message = self._message(body, key, tag, properties)
+        message = self._message(body, key, tag, properties, delay, deliver_at)
         self._check(topic)
         order = text_bytes("ordering_key", ordering_key)
         workers = self._pool()
@@ -170,6 +184,8 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: Text | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> SendFuture:
         """Queue one message to be sent with others; the future gives its result or its error.
 
@@ -179,20 +195,23 @@ class Producer:
         """
         content = body if type(body) is bytes else body_bytes(body)
         fields = NO_FIELDS
-        if not (key is None and tag is None and properties is None):
-            fields = checked_fields(key, tag, properties)
+        if (key, tag, properties, delay, deliver_at) != _NOTHING:
+            fields = checked_fields(key, tag, properties, delay, deliver_at)
         destination = self._free.get(topic)
         pipeline = self._pipeline
         if destination is None or pipeline is None:
             destination, pipeline = self._free_destination(topic), self._started_pipeline()
+        is_delayed = fields is not NO_FIELDS and is_timed(fields.properties)
         if ordering_key is None and queue is None:
-            return pipeline.submit(destination, content, fields)
+            return pipeline.submit(
+                destination._replace(is_delayed=True) if is_delayed else destination, content, fields
+            )
         order = text_bytes("ordering_key", ordering_key)
         queues = self._delivery.write_queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        placed = Destination(topic, chosen, is_keyed=order is not None)
-        return pipeline.submit(placed, content, fields, order)
+        placed = Destination(topic, chosen, order is not None and not is_delayed, is_delayed)
+        return pipeline.submit(placed, content, fields, None if is_delayed else order)
 
     # --- many messages -----------------------------------------------------------
 
@@ -204,6 +223,8 @@ class Producer:
         ordering_key: OrderingKeys | None = None,
         selection: SelectionName | QueueSelector | None = None,
         queue: MessageQueue | int | None = None,
+        delay: str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         compression: Compression | None = None,
         timeout_ms: int | None = None,
         unique_ids: bool = False,
@@ -213,13 +234,19 @@ class Producer:
         The columns are those of schema message/1; only `body` is required. `ordering_key` is the name of
         the column that orders the messages, or an array with one key for each (null: no order). A column
         that is not of message/1 is used for that alone and not sent; `ordering_key="key"` orders by what
-        the messages are found by. At most one of `ordering_key`, `selection` (round_robin by default) and
+        the messages are found by. A column `deliver_at` (timestamps with a time zone, or milliseconds since
+        1970; null: not delayed) has delivery times; `delay` or `deliver_at`, as for `send`, are for all
+        messages. At most one of `ordering_key`, `selection` (round_robin by default) and
         `queue` chooses the queues. Slices come back
         in the order of their first message. `timeout_ms` is for each request of about
         `request_bytes`. With `unique_ids` each message gets an id of its own. Raises as `send`; after
         SendFailed, `facts["stored"]` lists what was stored all the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
+        timed = delivery_properties(delay, deliver_at)
+        if timed:
+            data = [with_property(batch, *next(iter(timed.items()))) for batch in batches_of(data)]
+            data = pa.Table.from_batches(data, MESSAGE_SCHEMA)
         return self._send_all(topic, data, placing, compression, timeout_ms, APPEND, unique_ids)
 
     def stage_batch(
@@ -314,12 +341,18 @@ class Producer:
     # --- inside ------------------------------------------------------------------
 
     def _message(
-        self, body: Text, key: Text | None, tag: str | None, properties: Mapping[str, str] | None
+        self,
+        body: Text,
+        key: Text | None,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        delay: str | timedelta | None,
+        deliver_at: datetime | int | None,
     ) -> Message:
         content = body if type(body) is bytes else body_bytes(body)
         fields = NO_FIELDS
-        if not (key is None and tag is None and properties is None):
-            fields = checked_fields(key, tag, properties)
+        if (key, tag, properties, delay, deliver_at) != _NOTHING:
+            fields = checked_fields(key, tag, properties, delay, deliver_at)
         found, tag, given = fields
         if self.config.unique_ids:
             given = with_id(given, UNIQUE_IDS.one())

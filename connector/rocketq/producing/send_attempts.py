@@ -128,7 +128,9 @@ class AppendOne:
             raise
         (appended,) = answer.appended
         chosen = MessageQueue(queue.topic, answer.broker, appended.queue)
-        return SendResult(answer.status, chosen, appended.offset, 1, self.unique_id)
+        return SendResult(
+            answer.status, chosen, appended.offset, 1, self.unique_id, _timers(answer)[0] or None
+        )
 
 
 APPEND: Final = Append()
@@ -458,6 +460,12 @@ def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
             MessageQueue(parcel.topic, answer.broker, appended.queue),
             appended.offset,
             appended.count,
+            timer_id=timer or None,
         )
-        for appended in answer.appended
+        for appended, timer in zip(answer.appended, _timers(answer), strict=True)
     ]
+
+
+def _timers(answer: SendAnswer) -> tuple[str, ...]:
+    """Return the timer id of each appended batch, empty for one that is not delayed or not a single message."""
+    return answer.timers if isinstance(answer.timers, tuple) else ("",) * len(answer.appended)

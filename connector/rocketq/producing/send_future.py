@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketq.model import SendResult
+from rocketq.model import NO_OFFSET, SendResult
 from rocketq.producing.unique_ids import IdRange
 
 log = logging.getLogger("rocketq.producing.producer")
@@ -120,7 +120,8 @@ class BatchOutcome:
         unique_id = None
         if self.ids is not None:
             unique_id = self.own_ids.get(row) or self.ids.id_of(row)
-        return SendResult(part.status, part.queue, part.offset + number, 1, unique_id)
+        offset = NO_OFFSET if part.is_delayed else part.offset + number
+        return SendResult(part.status, part.queue, offset, 1, unique_id, part.timer_id)
 
 
 class SendFuture:

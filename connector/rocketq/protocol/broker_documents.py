@@ -10,6 +10,8 @@ import base64
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from rocketq import model
 from rocketq.errors import InvalidRequest
 from rocketq.model import (
@@ -20,6 +22,7 @@ from rocketq.model import (
     QueueOffsets,
     SendStatus,
     StoredMessage,
+    TimerStatus,
     TopicConfig,
 )
 from rocketq.protocol.codec import decode as decode
@@ -47,12 +50,17 @@ WAIT_MS_MAX: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SendAnswer:
-    """Where each batch of one send went, in the order they were sent."""
+    """Where each batch of one send went, in the order they were sent.
+
+    If something of it is delayed, `timers` has for each batch the id of its delayed message, and "" for a
+    batch that is not delayed or has more messages than one. Otherwise it is left out.
+    """
 
     status: SendStatus
     broker: str
     topic: str
     appended: tuple[Appended, ...] = field(hash=False)
+    timers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +315,34 @@ class MessageDocument:
             self.born_at_us,
             self.stored_at_us,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDocument:
+    """A delayed message; `key` and `body` as in a MessageDocument. A list leaves the body out."""
+
+    timer_id: str
+    queue: Int64
+    deliver_at_ms: Int64
+    status: TimerStatus
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerListing:
+    """A page of the delayed messages of a topic on one broker that are not delivered yet, the next first."""
+
+    broker: str
+    topic: str
+    timers: tuple[TimerDocument, ...] = field(hash=False)
+    next_page: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,15 @@ _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class FrameKind(IntEnum):
-    """What the body of a frame is; 6 to 15 are kept for transactions and timers."""
+    """What the body of a frame is."""
 
     MESSAGES = 1
     STATE = 2
     CHANGE = 3
     LOST = 4
     STAGED = 5
+    DELAYED = 6
+    HALF = 7
     FILTERED = 16
 
 

@@ -40,8 +40,10 @@ ways = pytest.mark.parametrize("send", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(
     ("message", "field", "value"),
     [
-        (Message(b"x", properties={"a": "b", "DELAY": "3"}), "property", "DELAY"),
-        (Message(b"x", properties={"TIMER_DELIVER_MS": "1"}), "property", "TIMER_DELIVER_MS"),
+        (Message(b"x", properties={"a": "b", "TRAN_MSG": "true"}), "property", "TRAN_MSG"),
+        (Message(b"x", properties={"TIMER_DEL_UNIQKEY": "1"}), "property", "TIMER_DEL_UNIQKEY"),
+        (Message(b"x", properties={"DELAY": "soon"}), "property", "DELAY"),
+        (Message(b"x", properties={"TIMER_DELAY_SEC": "9999999"}), "property", "TIMER_DELAY_SEC"),
         (Message(b"x", properties={"WAIT": "false"}), "property", "WAIT"),
         (Message(b"x", tag="A B"), "tag", "A B"),
         (Message(b"x", tag="A||B"), "tag", "A||B"),
@@ -59,12 +61,12 @@ def test_what_no_message_may_have_is_refused_and_nothing_is_stored(
 
 
 def test_the_row_of_a_refused_message_counts_over_the_whole_body(broker: Http) -> None:
-    good, bad = Message(b"x"), Message(b"x", properties={"DELAY": "3"})
+    good, bad = Message(b"x"), Message(b"x", properties={"TRAN_MSG": "true"})
     answer = broker.send("orders", stream([good] * 3, [good, bad]))
     assert answer.json["facts"]["row"] == 4
-    answer = broker.send_json("orders", {"body": "x"}, {"body": "x", "properties": {"DELAY": "3"}})
+    answer = broker.send_json("orders", {"body": "x"}, {"body": "x", "properties": {"TRAN_MSG": "true"}})
     assert answer.json["facts"]["row"] == 1
-    assert "'DELAY' in row 1 asks for a delayed delivery" in answer.json["message"]
+    assert "'TRAN_MSG' in row 1 belongs to" in answer.json["message"]
 
 
 @ways
@@ -91,12 +93,12 @@ def test_an_empty_body_is_a_message(broker: Http, send: Send) -> None:
 
 
 def test_what_was_stored_before_these_rules_can_be_read(start_broker: StartBroker, tmp_path: Path) -> None:
-    old, topic = Message(b"x", tag="A B", properties={"DELAY": "3"}), "%25RETRY%25billing"
+    old, topic = Message(b"x", tag="A B", properties={"TRAN_MSG": "true"}), "%25RETRY%25billing"
     with opened(config(tmp_path / "data")) as driver:
         driver.create("%RETRY%billing", 1)
         driver.send("%RETRY%billing", 0, [old])
     broker = start_broker(data_dir=tmp_path / "data")
     (message,) = broker.pull(topic, 0, 0, "application/json").json["messages"]
-    assert (message["tag"], message["properties"]) == ("A B", {"DELAY": "3"})
+    assert (message["tag"], message["properties"]) == ("A B", {"TRAN_MSG": "true"})
     assert broker.send(topic, stream([Message(b"x")]), "?queue=0").code == "RESERVED_NAME"
     assert broker.call("DELETE", f"/v1/topics/{topic}").status == 200

@@ -360,15 +360,15 @@ def test_what_a_broker_refuses_for_its_content_is_raised_at_once(mq: Client, top
 
 def test_what_no_message_may_have_is_refused_before_anything_is_sent(mq: Client, topic: str) -> None:
     """Not even the topic is made; and `submit` raises itself, so the message takes no others along."""
-    bad = [Message(b"x")] * 3 + [Message(b"x", properties={"a": "b", "TIMER_DELAY_SEC": "5"})]
+    bad = [Message(b"x")] * 3 + [Message(b"x", properties={"a": "b", "TIMER_ROLL_TIMES": "5"})]
     with mq.producer() as producer:
         for call in (producer.send, producer.submit, producer.send_oneway):
-            with pytest.raises(InvalidMessage, match="the property 'DELAY' asks for a delayed delivery"):
-                call(topic, b"x", properties={"DELAY": "3"})
+            with pytest.raises(InvalidMessage, match="the property 'TRAN_MSG' belongs to"):
+                call(topic, b"x", properties={"TRAN_MSG": "true"})
             with pytest.raises(InvalidMessage, match=r"the tag 'A\|B' has a '\|'"):
                 call(topic, b"x", tag="A|B")
         for data in (bad, from_messages(bad), pa.Table.from_batches([from_messages([each]) for each in bad])):
-            with pytest.raises(InvalidMessage, match="'TIMER_DELAY_SEC' in row 3"):
+            with pytest.raises(InvalidMessage, match="'TIMER_ROLL_TIMES' in row 3"):
                 producer.send_batch(topic, data)
         with pytest.raises(InvalidMessage, match="the tag 'A B' in row 1 has white space"):
             producer.send_batch(topic, pd.DataFrame({"body": ["a", "b"], "tag": [None, "A B"]}))

@@ -9,6 +9,9 @@ Small batches for one queue become one frame, so that many small senders do not
 make a log of small frames. Order within a queue is the order of arrival; across
 queues it is free, except around a change of state, which is a barrier.
 
+Delayed messages (`timer_table`) become DELAYED frames, in the same way; they get no queue offset yet. What of
+them is due is delivered by a change and frames of messages, which are one append.
+
 Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
 frames that are due get theirs behind everything else of the commit.
 
@@ -29,20 +32,36 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
-from rocketq.model import Appended, SendStatus
+from rocketq.model import NO_OFFSET, Appended, SendStatus
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
+from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
 from rocketq.protocol.sink_documents import Staged
+from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
-from rocketq_broker.store.commit.small_batches import Addressed, may_have_keys, merge
+from rocketq_broker.store.commit.small_batches import (
+    Addressed,
+    DelayedBatch,
+    DelayedMessage,
+    Merged,
+    QueueBatch,
+    QueueMessage,
+    may_have_keys,
+    merge,
+    merged_batch,
+)
 from rocketq_broker.store.log.commit_log import Extent, LogCursor
 from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
+from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.state import state as states
 from rocketq_broker.store.state.state import Change, Picture, State
+from rocketq_broker.store.timers.due_frames import Delivery
+from rocketq_broker.store.timers.entries import Entries, frame_entries, messages_by_window
+from rocketq_broker.store.timers.window_files import WindowMarks
 
 #: A merged frame grows no larger than this.
 MERGED_BYTES_MAX: Final = 1 << 20
@@ -54,6 +73,8 @@ class AppendOutcome:
 
     status: SendStatus
     appended: tuple[Appended, ...]
+    #: Where each lies that is a delayed message alone; empty if nothing is delayed.
+    timers: tuple[TimerPlace | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +89,22 @@ class StagedOutcome:
 class Hold:
     """How an append is held: what must be decided before, and under which number and kind its frames lie.
 
-    `open` is given the state and the store time in milliseconds; it may refuse with an error.
+    `open` is given the state and the store time in milliseconds; it may refuse with an error. `holds` is
+    whether this very append is held already, because its answer was lost and it came again.
     """
 
     kind: FrameKind
     open: Callable[[State, int], Change | None]
     number: Callable[[State], int]
+    holds: Callable[[State], bool] = lambda state: False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatches:
     """An operation: append batches to queues of one topic, or hold them, all or none.
 
-    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error.
+    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
+    stored together with a change of the state, if there is one to make, and not at all if there is none.
     """
 
     topic: str
@@ -89,6 +113,7 @@ class AppendBatches:
     submitted_ms: int
     done: Callable[[Any], None]
     hold: Hold | None = None
+    decide: Callable[[State, int], Change | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,13 +152,16 @@ class Receipt:
     operation: AppendBatches
     appended: list[Appended | None]
     staged: list[Staged] = field(default_factory=list)
+    #: The places of delayed messages that were appended alone, by the index of their batch.
+    timers: dict[int, TimerPlace] = field(default_factory=dict)
 
     def answer(self, status: SendStatus) -> None:
         if self.operation.hold is not None:
             self.operation.done(StagedOutcome(status, tuple(self.staged)))
             return
         places = tuple(each for each in self.appended if each is not None)
-        self.operation.done(AppendOutcome(status, places))
+        timers = tuple(map(self.timers.get, range(len(places)))) if self.timers else ()
+        self.operation.done(AppendOutcome(status, places, timers))
 
 
 @dataclass(slots=True)
@@ -159,6 +187,9 @@ class CommitPlan:
     merge_bytes: int
     extents: list[Extent] = field(default_factory=list)
     frames: list[FrameUnits] = field(default_factory=list)
+    #: The entries of this commit's DELAYED frames for the timer index, and its marks once they are written.
+    delayed: list[Entries] = field(default_factory=list)
+    timer_marks: WindowMarks = field(default_factory=dict)
     #: Appends to answer once they are safe, and everything else with its answer or refusal.
     receipts: list[Receipt] = field(default_factory=list)
     answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
@@ -169,7 +200,8 @@ class CommitPlan:
     ends: dict[QueueKey, int] = field(default_factory=dict)
     #: Each queue's open block behind this commit's units, once they are written.
     open_blocks: dict[QueueKey, OpenBlock] = field(default_factory=dict)
-    _waiting: dict[tuple[QueueKey, str], list[_Waiting]] = field(default_factory=dict)
+    #: By queue, topic, and whether they are delayed.
+    _waiting: dict[tuple[QueueKey, str, bool], list[_Waiting]] = field(default_factory=dict)
     #: Whether an append that waits has several batches, which may come to lie in several frames.
     _may_span: bool = False
     #: Whether the append of the frame that was placed last goes on in the next one.
@@ -201,23 +233,38 @@ class CommitPlan:
 
     def _add_append(self, operation: AppendBatches) -> None:
         entry = self._target(operation)
+        if operation.decide is not None:
+            self.place_waiting()
+            change = operation.decide(self.state, self.stored_at_us // 1000)
+            if change is None:
+                self.receipts.append(Receipt(operation, []))
+                return
+            self._place_change(change, unfinished=bool(operation.batches))
         receipt = Receipt(operation, [None] * len(operation.batches))
         for index, each in enumerate(operation.batches):
-            key = ((entry.number, each.queue), operation.topic)
+            is_delayed = isinstance(each, DelayedBatch | DelayedMessage)
+            key = ((entry.number, each.queue), operation.topic, is_delayed)
             self._waiting.setdefault(key, []).append(_Waiting(receipt, index, each))
         self._may_span |= len(operation.batches) > 1
         self.receipts.append(receipt)
+        if operation.decide is not None:
+            # The frames follow the change at once: together they are one append.
+            self.place_waiting()
 
     def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
         entry = self._target(operation)
         at_ms = self.stored_at_us // 1000
         opened = hold.open(self.state, at_ms)
-        if opened is not None:
-            self._place_change(opened)
-        number = hold.number(self.state)
         receipt = Receipt(operation, [])
+        if hold.holds(self.state):
+            self.receipts.append(receipt)
+            return
+        if opened is not None:
+            self._place_change(opened, unfinished=True)
+        number = hold.number(self.state)
         last = len(operation.batches) - 1
         for index, each in enumerate(operation.batches):
+            assert isinstance(each, QueueBatch | QueueMessage)
             count = each.rows
             at, size = self._place(
                 hold.kind, operation.topic.encode(), each.encapsulated, queue=each.queue,
@@ -243,6 +290,11 @@ class CommitPlan:
 
     def _place_copy(self, copy: HeldCopy) -> None:
         key = (copy.frame.topic_number, copy.frame.queue)
+        times = stored_times(copy.batch)
+        if (times != NO_TIME).any():
+            # What was staged is delayed: the timer holds the copy until its messages are due.
+            self._place_timed(key, copy.topic, copy.body, times, published=True)
+            return
         first = self._next_offset(key)
         log_offset, size = self._place(
             FrameKind.MESSAGES, copy.topic.encode(), copy.body, queue=key[1], queue_offset=first,
@@ -252,13 +304,20 @@ class CommitPlan:
         self.frames.append(FrameUnits(key, copy.topic, first, log_offset, size, tag_hashes))
         self.ends[key] = first + copy.frame.messages
 
+    def place_delivery(self, delivery: Delivery) -> None:
+        """Place delayed messages that are due, with the change that says so; call it last."""
+        last = len(delivery.batches) - 1
+        self._place_change(delivery.change, unfinished=last >= 0)
+        for number, each in enumerate(delivery.batches):
+            self._place_batch(each.key, each.topic, merged_batch(each.batch), unfinished=number < last)
+
     def _next_offset(self, key: QueueKey) -> int:
         planned = self.ends.get(key)
         return self.queues.written_end(key) if planned is None else planned
 
-    def _place_change(self, change: Change) -> None:
+    def _place_change(self, change: Change, unfinished: bool = False) -> None:
         # A state frame that this change may be placed behind is still without it.
-        self._place(FrameKind.CHANGE, b"", states.encode(change))
+        self._place(FrameKind.CHANGE, b"", states.encode(change), unfinished=unfinished)
         before, self.state = self.state, self.state.apply(change)
         self.deleted += before.dropped(self.state)
 
@@ -275,10 +334,11 @@ class CommitPlan:
         """Give every batch that waits its frame; call it once more after the last operation."""
         waiting, self._waiting = self._waiting, {}
         may_span, self._may_span = self._may_span, False
-        runs = [(key, topic, run) for (key, topic), entries in waiting.items() for run in self._runs(entries)]
-        unfinished = _unfinished([run for _, _, run in runs]) if may_span else [False] * len(runs)
-        for (key, topic, run), goes_on in zip(runs, unfinished, strict=True):
-            self._place_messages(key, topic, run, goes_on)
+        runs = [(where, run) for where, entries in waiting.items() for run in self._runs(entries)]
+        unfinished = _unfinished([run for _, run in runs]) if may_span else [False] * len(runs)
+        for ((key, topic, is_delayed), run), goes_on in zip(runs, unfinished, strict=True):
+            place = self._place_delayed if is_delayed else self._place_messages
+            place(key, topic, run, goes_on)
 
     def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
         """Cut what waits for one queue into the runs that become a frame each."""
@@ -298,18 +358,50 @@ class CommitPlan:
         return runs
 
     def _place_messages(self, key: QueueKey, topic: str, run: list[_Waiting], unfinished: bool) -> None:
-        body, count, tag_hashes, has_keys = merge([each.batch for each in run])
+        merged = merge([each.batch for each in run if not isinstance(each.batch, DelayedMessage)])
+        first = self._place_batch(key, topic, merged, unfinished)
+        for each in run:
+            count = each.batch.rows
+            each.receipt.appended[each.index] = Appended(key[1], first, count)
+            first += count
+
+    def _place_batch(self, key: QueueKey, topic: str, merged: Merged, unfinished: bool) -> int:
+        """Place a frame of messages for a queue; return the offset of its first message."""
+        body, count, tag_hashes, has_keys = merged
         first = self._next_offset(key)
         log_offset, size = self._place(
             FrameKind.MESSAGES, topic.encode(), body, queue=key[1], queue_offset=first, count=count,
             has_keys=has_keys, unfinished=unfinished,
         )  # fmt: skip
         self.frames.append(FrameUnits(key, topic, first, log_offset, size, tag_hashes))
+        self.ends[key] = first + count
+        return first
+
+    def _place_delayed(self, key: QueueKey, topic: str, run: list[_Waiting], unfinished: bool) -> None:
+        """Place a frame of delayed messages; its queue offset is the number of their topic."""
+        batches = [each.batch for each in run]
+        body, times, rows = merge_delayed(
+            [each for each in batches if isinstance(each, DelayedBatch | DelayedMessage)]
+        )
+        log_offset = self._place_timed(key, topic, body, times, unfinished=unfinished)
+        first = 0
         for each in run:
             count = each.batch.rows
-            each.receipt.appended[each.index] = Appended(key[1], first, count)
+            each.receipt.appended[each.index] = Appended(key[1], NO_OFFSET, count)
+            if count == 1:
+                each.receipt.timers[each.index] = TimerPlace(log_offset, int(rows[first]))
             first += count
-        self.ends[key] = first
+
+    def _place_timed(self, key: QueueKey, topic: str, body: pa.Buffer, times: Times, **flags: bool) -> int:
+        """Place a frame of delayed messages; return its log offset."""
+        log_offset, size = self._place(
+            FrameKind.DELAYED, topic.encode(), body, queue=key[1], queue_offset=key[0], count=times.size,
+            **flags,
+        )  # fmt: skip
+        entries = frame_entries(times, self.stored_at_us // 1000, log_offset, size, key[1], key[0])
+        self.state = self.state.scheduled(log_offset, messages_by_window(entries))
+        self.delayed.append(entries)
+        return log_offset
 
     def _place(
         self, kind: FrameKind, topic: bytes, body: bytes | pa.Buffer, queue: int = 0, queue_offset: int = 0,

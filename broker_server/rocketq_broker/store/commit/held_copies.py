@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.protocol.arrow.stream_reader import read_stored
-from rocketq.protocol.frame import FrameKind, verify
+from rocketq.protocol.frame import verify
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.machines.machine import HeldFrame
 from rocketq_broker.store.state.state import HELD_KINDS, State
@@ -57,7 +57,7 @@ def _read(log: CommitLog, held: HeldFrame) -> HeldCopy | LostFrame:
     try:
         frame = verify(pa.py_buffer(log.read(held.log_offset, held.size)))
     except CorruptFrame:
-        if not _is_lost(log, held.log_offset):
+        if not log.is_lost(held.log_offset):
             raise
         return LostFrame(held, "salvage found it damaged")
     header = frame.header
@@ -66,13 +66,3 @@ def _read(log: CommitLog, held: HeldFrame) -> HeldCopy | LostFrame:
     if header.kind not in HELD_KINDS or found != wanted:
         raise CorruptFrame(0, f"at log offset {held.log_offset} lies no held frame of {held.size} bytes")
     return HeldCopy(held, frame.topic, frame.body, read_stored(frame.body))
-
-
-def _is_lost(log: CommitLog, log_offset: int) -> bool:
-    """Whether a lost frame covers this place: one may stand for several frames in a row."""
-    at = log.segment_of(log_offset)
-    while True:
-        header = log.header(at)
-        if at + header.size > log_offset:
-            return header.kind == FrameKind.LOST
-        at += header.size

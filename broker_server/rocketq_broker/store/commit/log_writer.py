@@ -15,8 +15,9 @@ A written commit waits until the confirmed end (`ends`) has passed it. The threa
 it plans the next commit from its own tail. `confirm` may be called on any thread.
 
 While held frames are due (`machine`), each commit also copies some of them to their queues
-(`held_copies`). A writer without other work commits copies only. Sends and copies share the log, and
-neither waits for more than one commit of the other.
+(`held_copies`), and while delayed messages are due it delivers some of them (`due_frames`). A writer without
+other work commits copies only. Sends and copies share the log, and neither waits for more than one commit of
+the other.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey
 from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.state.state import State
+from rocketq_broker.store.timers.deliveries import Deliveries
+
+#: An idle writer looks at the clock at least this often while delayed messages are outstanding; seconds.
+_IDLE_S_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class LogWriter:
         self._queues = parts.queues
         self._ends = parts.ends
         self._clock = parts.clock
+        self._timers = parts.timers
+        self._deliveries = Deliveries(parts.timers, parts.log, parts.config.publish_bytes_max)
         self._tail = tail
         self._rule = rule
         self._hooks = hooks
@@ -196,7 +203,7 @@ class LogWriter:
         while not self._inbox:
             if self._has_to_copy:
                 return True
-            self._inbox.wait()
+            self._inbox.wait(self._idle_s())
         self._wait_for_others()
         return self._inbox.take(operations)
 
@@ -212,7 +219,22 @@ class LogWriter:
     def _has_to_copy(self) -> bool:
         if self._failure is not None or self.copying_paused_by is not None:
             return False
-        return self._tail.state.is_due(self._clock.now_us() // 1000)
+        at_ms, state = self._now_us() // 1000, self._tail.state
+        return state.is_due(at_ms) or self._deliveries.is_due(state.timers, at_ms)
+
+    def _idle_s(self) -> float | None:
+        """Return how long an idle writer sleeps until a delayed message is due; None: until it is woken."""
+        if self._failure is not None or self.copying_paused_by is not None:
+            return None
+        next_ms = self._deliveries.next_at_ms(self._tail.state.timers)
+        if next_ms is None:
+            return None
+        # It looks at the wall clock now and then, because that may be set forward.
+        return min(max(0.0, next_ms / 1000 - self._now_us() / 1_000_000), _IDLE_S_MAX)
+
+    def _now_us(self) -> int:
+        """Return the time of a commit: store times never fall, also if the clock is set back."""
+        return max(self._clock.now_us(), self._tail.stored_at_us)
 
     def _in_time(self, operations: list[Operation]) -> list[Operation]:
         """Refuse appends that waited too long: their senders have given up or soon will."""
@@ -248,6 +270,7 @@ class LogWriter:
         try:
             self._log.append(plan.extents)
             self._write_units(plan)
+            self._write_timers(plan)
         except OSError as error:
             self._write_failed(plan, before, error)
             return
@@ -263,6 +286,9 @@ class LogWriter:
     def _move_tail(self, plan: CommitPlan) -> None:
         """Plan the next commit behind this one, which now waits to be confirmed."""
         plan.extents.clear()
+        self._timers.added(plan.delayed, plan.timer_marks)
+        if plan.state.timers.cursor != self._tail.state.timers.cursor:
+            self._timers.passed(plan.state.timers.cursor)
         self._tail.state, self._tail.stored_at_us = plan.state, plan.stored_at_us
         with self._confirming:
             self._unconfirmed.append(_Written(plan, self._log.end, self._clock.monotonic_ms()))
@@ -352,8 +378,7 @@ class LogWriter:
             state=tail.state,
             queues=self._queues,
             cursor=self._log.cursor(self._config.segment_bytes),
-            # Store times never decrease along the log, even if the clock is set back.
-            stored_at_us=max(self._clock.now_us(), tail.stored_at_us),
+            stored_at_us=self._now_us(),
             durable_end=self._ends.durable,
             epoch=tail.epoch,
             merge_bytes=self._config.merge_bytes,
@@ -363,7 +388,19 @@ class LogWriter:
         plan.place_waiting()
         if self.copying_paused_by is None:
             self._plan_copies(plan)
+            self._plan_delivery(plan)
         return plan
+
+    def _plan_delivery(self, plan: CommitPlan) -> None:
+        """Deliver some of the delayed messages that are due."""
+        state = plan.state
+        try:
+            delivery = self._deliveries.next(state.timers, state.topics, plan.stored_at_us // 1000)
+        except CorruptFrame as damage:
+            self._pause_copying(damage)
+        else:
+            if delivery is not None:
+                plan.place_delivery(delivery)
 
     def _plan_copies(self, plan: CommitPlan) -> None:
         at_ms = plan.stored_at_us // 1000
@@ -409,6 +446,12 @@ class LogWriter:
                 self._queues.make(key).written_block = open_block
         plan.open_blocks = open_blocks
 
+    def _write_timers(self, plan: CommitPlan) -> None:
+        """Write the entries of the commit's DELAYED frames."""
+        if plan.delayed:
+            with self._ends.lock:
+                plan.timer_marks = self._timers.write(plan.delayed)
+
     def _show(self, written: _Written) -> None:
         """Show a commit to readers: its messages, and the state after it."""
         ends, plan = self._ends, written.plan
@@ -418,6 +461,7 @@ class LogWriter:
             ends.state = plan.state
             ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
             ends.confirmed = written.end
+            self._timers.confirm(plan.timer_marks, plan.state.timers.cursor)
             for number in plan.deleted:
                 self._queues.drop_topic(number)
 

@@ -20,6 +20,7 @@ from rocketq.protocol.arrow.small_messages import FEW_MESSAGES, encapsulate_mess
 from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.rules.delivery_time import Times
 
 #: What a message takes in a batch beside its data, at most: offsets, validity, times and padding.
 _MESSAGE_BYTES: Final = 64
@@ -86,7 +87,39 @@ class QueueMessage(NamedTuple):
         return size
 
 
-Addressed = QueueBatch | QueueMessage
+@dataclass(frozen=True, slots=True)
+class DelayedBatch(QueueBatch):
+    """A batch of delayed messages, sorted by their delivery times, which its properties say as well."""
+
+    times: Times
+
+
+class DelayedMessage(NamedTuple):
+    """A delayed message that came alone, with its delivery time in milliseconds."""
+
+    alone: QueueMessage
+    at_ms: int
+
+    @property
+    def queue(self) -> int:
+        return self.alone.queue
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    @property
+    def sent_bytes(self) -> int:
+        return self.alone.sent_bytes
+
+    @property
+    def merged_bytes(self) -> int:
+        return self.alone.merged_bytes
+
+
+Immediate = QueueBatch | QueueMessage
+Delayed = DelayedBatch | DelayedMessage
+Addressed = Immediate | Delayed
 
 
 class Merged(NamedTuple):
@@ -99,16 +132,22 @@ class Merged(NamedTuple):
     may_have_keys: bool
 
 
-def merge(run: Sequence[Addressed]) -> Merged:
+def merge(run: Sequence[Immediate]) -> Merged:
     """Make what goes into one frame of batches and messages for one queue, in their order."""
     if len(run) <= FEW_MESSAGES and not any(isinstance(each, QueueBatch) for each in run):
         return _merge_few([each.message for each in run if isinstance(each, QueueMessage)])
     if len(run) == 1 and isinstance(run[0], QueueBatch):
-        body, batch = run[0].encapsulated, run[0].batch
-    else:
-        batches = _batches(run)
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        body = encapsulate(batch)
+        return _merged(run[0].encapsulated, run[0].batch)
+    batches = batches_of(run)
+    return merged_batch(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+
+
+def merged_batch(batch: pa.RecordBatch) -> Merged:
+    """Make what goes into one frame of a batch."""
+    return _merged(encapsulate(batch), batch)
+
+
+def _merged(body: pa.Buffer, batch: pa.RecordBatch) -> Merged:
     return Merged(body, batch.num_rows, hash_column(batch.column("tag")), may_have_keys(batch))
 
 
@@ -120,7 +159,7 @@ def _merge_few(messages: Sequence[Message]) -> Merged:
     return Merged(encapsulate_messages(messages), len(messages), hashes, has_keys)
 
 
-def _batches(run: Sequence[Addressed]) -> list[pa.RecordBatch]:
+def batches_of(run: Sequence[Immediate]) -> list[pa.RecordBatch]:
     """Return the batches of a run; messages that follow each other make one."""
     batches: list[pa.RecordBatch] = []
     messages: list[Message] = []

@@ -11,6 +11,7 @@ from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
+from rocketq_broker.store.timers.timer_index import TimerIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +24,5 @@ class StoreParts:
     clock: Clock
     log: CommitLog
     queues: Queues
+    timers: TimerIndex
     ends: LogEnds

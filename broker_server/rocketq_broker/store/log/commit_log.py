@@ -155,6 +155,15 @@ class CommitLog:
         except CorruptFrame as error:
             raise CorruptFrame(at, error.facts["why"]) from None
 
+    def is_lost(self, log_offset: int) -> bool:
+        """Whether a lost frame covers this place: one may stand for several frames in a row."""
+        at = self.segment_of(log_offset)
+        while True:
+            header = self.header(at)
+            if at + header.size > log_offset:
+                return header.kind == FrameKind.LOST
+            at += header.size
+
     def frames(self, begin: int, end: int | None = None) -> Iterator[Frame]:
         """Yield the verified frames in [begin, end); raise CorruptFrame, with its log offset, at damage."""
         for start in self.starts:

@@ -34,6 +34,7 @@ from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.recovery.replay import Replay
 from rocketq_broker.store.state import snapshot as snapshots
 from rocketq_broker.store.state.snapshot import Snapshot
+from rocketq_broker.store.timers.timer_index import TimerIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Recovery:
     files: Files
     log: CommitLog
     queues: Queues
+    timers: TimerIndex
     replay: Replay = field(init=False)
     notes: list[str] = field(default_factory=list)
     #: Sound frames at the end of the log whose append has no end there.
@@ -65,7 +67,7 @@ class Recovery:
     _vouched: int = 0
 
     def __post_init__(self) -> None:
-        self.replay = Replay(self.queues, lambda at: self.log.path(self.log.segment_of(at)))
+        self.replay = Replay(self.queues, self.timers, lambda at: self.log.path(self.log.segment_of(at)))
 
     def run(self, clean: bool) -> RecoveryReport:
         """Recover; raise CorruptLog or MissingSegment and change nothing if data is damaged."""
@@ -82,7 +84,7 @@ class Recovery:
                 note += f"; it held {self._unfinished} sound frame(s) of an append that was not finished"
             self.notes.append(note)
             self.log.truncate(end)
-        self.replay.write_units()
+        self.replay.finish()
         repair = QueueRepair(self.log, self.queues, lambda: self.replay.state, threading.Lock())
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
@@ -133,11 +135,8 @@ class Recovery:
         return snapshot
 
     def _start_from(self, snapshot: Snapshot | None) -> int:
-        if snapshot is not None:
-            self.replay.start_from(snapshot.picture, snapshot.open_blocks)
-            return snapshot.position
-        self.replay.start_from(None)
-        return self.log.begin
+        self.replay.start_from(snapshot)
+        return self.log.begin if snapshot is None else snapshot.position
 
     # --- replay ---------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ before it: any change may have been in there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -20,9 +20,13 @@ from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.log.consume_queue import Units, units
-from rocketq_broker.store.log.consume_queues import OpenBlockChecksums, QueueKey, Queues, keyed
+from rocketq_broker.store.log.consume_queues import QueueKey, Queues, keyed
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame
+from rocketq_broker.store.machines.timer_table import TimersDelivered
+from rocketq_broker.store.state.snapshot import Snapshot
 from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
+from rocketq_broker.store.timers.entries import Entries, messages_by_window
+from rocketq_broker.store.timers.timer_index import TimerIndex, entries_of
 
 #: Units are written in runs of about this many.
 _PENDING_UNITS: Final = 262_144
@@ -33,6 +37,7 @@ class Replay:
     """The state and the queues as of the last folded frame; `path_of` names a log offset's segment."""
 
     queues: Queues
+    timers: TimerIndex
     path_of: Callable[[int], str]
     state: State = field(default_factory=State)
     stored_at_us: int = 0
@@ -46,24 +51,30 @@ class Replay:
     lost_copies: dict[CopyName, int] = field(default_factory=dict)
     _pending: dict[QueueKey, list[Units]] = field(default_factory=dict)
     _pending_units: int = 0
+    #: Entries of delayed messages that are not written yet.
+    _pending_timers: list[Entries] = field(default_factory=list)
+    _pending_entries: int = 0
     #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
     _lost_at: int | None = None
     #: A log that is replayed from its begin takes its state from the first state frame.
     _needs_picture: bool = False
 
-    def start_from(self, picture: Picture | None, open_blocks: OpenBlockChecksums | None = None) -> None:
-        """Begin with a picture and the checksums of its queues' open blocks, or at the begin of the log.
+    def start_from(self, snapshot: Snapshot | None) -> None:
+        """Begin with a snapshot and the derived files that it vouches for, or at the begin of the log.
 
         The first frame of a log has a picture of its own.
         """
-        if picture is None:
+        if snapshot is None:
             self._needs_picture = True
             self.queues.reset({}, {})
+            self.timers.reset({})
             return
+        picture = snapshot.picture
         self.state = picture.state()
         self.stored_at_us = picture.stored_at_us
         self.epoch = picture.epoch
-        self.queues.reset(picture.ranges, open_blocks or {})
+        self.queues.reset(picture.ranges, snapshot.open_blocks or {})
+        self.timers.reset(snapshot.timer_marks)
 
     def fold(self, frame: Frame) -> None:
         """Fold the next frame; raise CorruptLog if it does not fit."""
@@ -78,6 +89,8 @@ class Replay:
         try:
             if header.kind == FrameKind.MESSAGES:
                 self._fold_messages(frame)
+            elif header.kind == FrameKind.DELAYED:
+                self._fold_delayed(frame)
             elif header.kind in HELD_KINDS:
                 self._fold_held(frame, FrameKind(header.kind))
             elif header.kind == FrameKind.CHANGE:
@@ -88,6 +101,21 @@ class Replay:
                 self._lost_at = header.log_offset
         except msgspec.DecodeError as error:
             raise self._corrupt(header.log_offset, f"its body cannot be read: {error}") from error
+
+    def finish(self) -> None:
+        """Write what is still in memory; after a loss, count the delayed messages that are left."""
+        self.write_units()
+        self._write_timers()
+        cursor = self.state.timers.cursor
+        if self._lost_at is not None:
+            self.state = replace(self.state, timers=self.state.timers.recounted(self.timers.counted(cursor)))
+        self.timers.passed(cursor)
+        self.timers.confirm(self.timers.written, cursor)
+
+    def _write_timers(self) -> None:
+        self.timers.added(self._pending_timers, self.timers.write(self._pending_timers))
+        self._pending_timers.clear()
+        self._pending_entries = 0
 
     def write_units(self) -> None:
         """Write the units that are still in memory."""
@@ -103,6 +131,17 @@ class Replay:
         return CorruptLog(
             self.path_of(log_offset), log_offset, why, "its checksum holds, so it was written like this"
         )
+
+    def _fold_delayed(self, frame: Frame) -> None:
+        header = frame.header
+        if header.published:
+            self._fold_copy((header.queue_offset, header.queue), header)
+        entries = entries_of(frame)
+        self.state = self.state.scheduled(header.log_offset, messages_by_window(entries))
+        self._pending_timers.append(entries)
+        self._pending_entries += entries.size
+        if self._pending_entries >= _PENDING_UNITS:
+            self._write_timers()
 
     def _fold_held(self, frame: Frame, kind: FrameKind) -> None:
         header = frame.header
@@ -138,8 +177,8 @@ class Replay:
             raise self._corrupt(log_offset, why)
         if lost is not None:
             self.lost_copies[lost[0]] = lost[1]
-        if not is_known:
-            # What brought it was lost; the next state frame has it.
+        if not is_known and not isinstance(change, TimersDelivered):
+            # What brought it was lost; the next state frame has it. What was delivered is so nevertheless.
             return
         before, self.state = self.state, self.state.apply(change)
         for number in before.dropped(self.state):

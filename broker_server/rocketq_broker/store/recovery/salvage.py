@@ -24,6 +24,8 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import sound_frames_behind, sound_header
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.timers.timer_index import TimerIndex
+from rocketq_broker.store.timers.window_files import WindowFiles
 
 DIRECTORY: Final = "salvage"
 _COPY_BYTES: Final = 8 << 20
@@ -110,6 +112,8 @@ def _diagnosis(log: CommitLog, at: int) -> tuple[str, str]:
 def _claims(header: FrameHeader) -> str:
     if header.kind == FrameKind.STAGED:
         return f"{header.count} staged messages for queue {header.queue}, stage {header.queue_offset}"
+    if header.kind == FrameKind.DELAYED:
+        return f"{header.count} delayed messages for queue {header.queue}"
     if header.kind != FrameKind.MESSAGES:
         return f"a frame of kind {header.kind}"
     return f"queue {header.queue}, offsets {header.queue_offset} to {header.next_queue_offset - 1}"
@@ -138,7 +142,8 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     # The key index is built anew, so that it knows where the lost frames are.
     for name in files.list(INDEX_DIRECTORY):
         files.remove(f"{INDEX_DIRECTORY}/{name}")
-    recovery = Recovery(files, log, queues)
+    timers = TimerIndex(WindowFiles(files, handles), log)
+    recovery = Recovery(files, log, queues, timers)
     report = recovery.run(clean=False)
     names = {entry.number: name for name, entry in recovery.replay.state.topics.items()}
     lost = tuple(

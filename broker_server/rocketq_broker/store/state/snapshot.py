@@ -2,6 +2,7 @@
 
     magic "RQS" 01 | crc: u32 | log position: u64 | length: u32 | length of checksums: u32
     | JSON of a state.Picture | JSON of the checksums of the queues' open blocks
+    | JSON of the marks of the timer index, if it has files
 
 It bounds recovery: everything below `position` is in the ConsumeQueues and in
 the picture, and was on disk when the snapshot was made. It is written aside,
@@ -12,7 +13,7 @@ reported, and recovery starts from the log's own state frames instead.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import google_crc32c
@@ -22,6 +23,7 @@ from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.errors import CorruptSnapshot
 from rocketq_broker.store.log.consume_queues import OpenBlockChecksums
 from rocketq_broker.store.state.state import Picture, decode_picture, encode
+from rocketq_broker.store.timers.window_files import WindowMarks
 
 DIRECTORY: Final = "state"
 PATH: Final = f"{DIRECTORY}/snapshot"
@@ -31,6 +33,7 @@ _MAGIC: Final = b"RQS\x01"
 _HEAD: Final = struct.Struct("<QII")
 _PREFIX: Final = 8
 _OPEN_BLOCKS: Final = msgspec.json.Decoder(OpenBlockChecksums)
+_MARKS: Final = msgspec.json.Decoder(WindowMarks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,15 @@ class Snapshot:
     picture: Picture
     #: None if an earlier version wrote it, which had no checksums for ConsumeQueues.
     open_blocks: OpenBlockChecksums | None
+    timer_marks: WindowMarks = field(default_factory=dict)
 
 
 def write(files: Files, snapshot: Snapshot) -> None:
     """Replace the snapshot, durably and all at once."""
     body = encode(snapshot.picture)
     open_blocks = b"" if snapshot.open_blocks is None else msgspec.json.encode(snapshot.open_blocks)
-    guarded = _HEAD.pack(snapshot.position, len(body), len(open_blocks)) + body + open_blocks
+    marks = msgspec.json.encode(snapshot.timer_marks) if snapshot.timer_marks else b""
+    guarded = _HEAD.pack(snapshot.position, len(body), len(open_blocks)) + body + open_blocks + marks
     files.make_directory(DIRECTORY)
     file = files.open(_ASIDE, create=True)
     file.truncate(0)
@@ -91,6 +96,7 @@ def read(files: Files) -> Snapshot | None:
     rest = guarded[_HEAD.size :]
     try:
         open_blocks = _OPEN_BLOCKS.decode(rest[length : length + tails_length]) if tails_length else None
-        return Snapshot(position, decode_picture(rest[:length]), open_blocks)
+        marks = _MARKS.decode(rest[length + tails_length :]) if rest[length + tails_length :] else {}
+        return Snapshot(position, decode_picture(rest[:length]), open_blocks, marks)
     except msgspec.DecodeError as error:
         raise CorruptSnapshot(f"its picture cannot be read: {error}") from error

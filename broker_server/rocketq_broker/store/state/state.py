@@ -7,7 +7,7 @@ log decides nothing anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -27,7 +27,18 @@ from rocketq_broker.store.machines.group_table import (
     QueuesReleased,
 )
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
+from rocketq_broker.store.machines.timer_table import (
+    TimerCancelled,
+    TimerPicture,
+    TimersDelivered,
+    TimerTable,
+)
 from rocketq_broker.store.machines.topic_table import TopicChange, TopicEntry, TopicTable
+from rocketq_broker.store.machines.transaction_table import (
+    TransactionChange,
+    TransactionPicture,
+    TransactionTable,
+)
 from rocketq_broker.store.sinks.changes import SinkChange
 from rocketq_broker.store.sinks.table import SinkPicture, SinkTable
 
@@ -40,10 +51,13 @@ Change = (
     | QueuesReleased
     | SinkChange
     | CopySkipped
+    | TimersDelivered
+    | TimerCancelled
+    | TransactionChange
 )
 
 #: The kinds of frames that machines hold.
-HELD_KINDS: Final = frozenset({GroupTable.HELD_KIND, SinkTable.HELD_KIND} - {None})
+HELD_KINDS: Final = frozenset({SinkTable.HELD_KIND, TransactionTable.HELD_KIND} - {None})
 
 #: A store time behind all others, in milliseconds.
 _END_OF_TIME_MS: Final = 1 << 62
@@ -57,10 +71,15 @@ class State:
     groups: GroupTable = field(default_factory=GroupTable)
     sinks: SinkTable = field(default_factory=SinkTable)
     claims: ClaimTable = field(default_factory=ClaimTable)
+    timers: TimerTable = field(default_factory=TimerTable)
+    transactions: TransactionTable = field(default_factory=TransactionTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
-        return ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks)
+        return (
+            ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks), ("timers", self.timers),
+            ("transactions", self.transactions),
+        )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
 
@@ -97,6 +116,12 @@ class State:
         if len(after.topics) >= len(self.topics):
             return []
         return [number for number in self.topics.names if not after.topics.has_number(number)]
+
+    # --- delayed messages ---------------------------------------------------------------
+
+    def scheduled(self, log_offset: int, messages: Mapping[int, int]) -> State:
+        """Return the state after a DELAYED frame with so many messages in each window of due time."""
+        return replace(self, timers=self.timers.scheduled(log_offset, messages))
 
     # --- held frames --------------------------------------------------------------------
 
@@ -174,6 +199,8 @@ class Picture:
     #: The groups that are not as a commit alone makes them; earlier versions wrote neither these nor claims.
     group_entries: dict[str, GroupEntry] = field(default_factory=dict)
     claims: ClaimPicture = field(default_factory=ClaimPicture)
+    timers: TimerPicture = field(default_factory=TimerPicture)
+    transactions: TransactionPicture = field(default_factory=TransactionPicture)
 
     @staticmethod
     def of(
@@ -183,13 +210,16 @@ class Picture:
         return Picture(
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
-            state.claims.picture(),
+            state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
         )  # fmt: skip
 
     def state(self) -> State:
         topics = TopicTable.of(self.topics, self.next_number, self.data_version)
         groups = GroupTable.of(self.groups, self.group_entries)
-        return State(topics, groups, self.sinks.table(), self.claims.table())
+        return State(
+            topics, groups, self.sinks.table(), self.claims.table(), self.timers.table(),
+            self.transactions.table(),
+        )  # fmt: skip
 
 
 _CHANGES: Final[msgspec.json.Decoder[Change]] = msgspec.json.Decoder(Change)

@@ -85,6 +85,7 @@ class Housekeeping:
         self._handles = parts.handles
         self._log = parts.log
         self._queues = parts.queues
+        self._timers = parts.timers
         self._ends = parts.ends
         self._clock = parts.clock
         self._writer = writer
@@ -179,19 +180,31 @@ class Housekeeping:
                 ranges = self._queues.ranges(ends.state.topics)
                 picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
                 checksums = self._queues.open_block_checksums()
-                dirty = sorted(self._queues.dirty)
+                timers = self._timers
+                marks, over = dict(timers.confirmed), set(timers.over)
+                dirty, dirty_timers = sorted(self._queues.dirty), sorted(timers.windows.dirty)
                 self._queues.dirty.clear()
+                timers.windows.dirty.clear()
             try:
                 self.flush()
-                self._sync_queue_files(dirty)
+                self._sync_queue_files(dirty + dirty_timers)
             except BaseException:
                 with ends.lock:
                     self._queues.dirty.update(dirty)
+                    timers.windows.dirty.update(dirty_timers)
                 raise
             # On a full disk the snapshot before stays; recovery then replays more of the log.
             with _full_disk_is_no_fault():
-                snapshots.write(self._files, snapshots.Snapshot(position, picture, checksums))
+                snapshots.write(self._files, snapshots.Snapshot(position, picture, checksums, marks))
                 self._due.snapshot_position = position
+                self._forget_timers(over)
+
+    def _forget_timers(self, over: set[int]) -> None:
+        """Remove the timer index's files of windows that are delivered; the snapshot needs them no longer."""
+        for window in over:
+            self._timers.windows.remove(window)
+        with self._ends.lock:
+            self._timers.over -= over
 
     def _sync_queue_files(self, paths: list[str]) -> None:
         directories = set()

@@ -23,7 +23,13 @@ import pyarrow.compute as pc
 from rocketq.errors.message_errors import InvalidMessage
 from rocketq.protocol.filters.tags import NOT_IN_A_TAG, why_no_tag
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
-from rocketq.protocol.rules.system_properties import REFUSED, REFUSED_PREFIXES, is_refused, why_refused
+from rocketq.protocol.rules.system_properties import (
+    HONOURED,
+    REFUSED,
+    REFUSED_PREFIXES,
+    is_refused,
+    why_refused,
+)
 
 _TAG_HINT: Final = (
     "A tag is text without white space and without '|', and is not '*': consumers name it in expressions. "
@@ -32,6 +38,7 @@ _TAG_HINT: Final = (
 _TAG, _PROPERTIES = (MESSAGE_SCHEMA.get_field_index(name) for name in ("tag", "properties"))
 _NO_TAG: Final = rf"\A\*?\z|{NOT_IN_A_TAG}"
 _REFUSED: Final = pa.array(list(REFUSED), pa.string())
+_HONOURED: Final = pa.array(sorted(HONOURED), pa.string())
 
 
 def _bytes_table(values: Iterable[int]) -> npt.NDArray[np.bool_]:
@@ -100,6 +107,7 @@ def _refused_property(column: pa.MapArray) -> tuple[int, str] | None:
     refused = pc.is_in(chosen, value_set=_REFUSED)
     for prefix in REFUSED_PREFIXES:
         refused = pc.or_(refused, pc.starts_with(chosen, prefix))
+    refused = pc.and_not(refused, pc.is_in(chosen, value_set=_HONOURED))
     found = suspects[refused.to_numpy(zero_copy_only=False)]
     rows = np.searchsorted(offsets - first, found, side="right") - 1
     for row, place in zip(rows.tolist(), found.tolist(), strict=True):

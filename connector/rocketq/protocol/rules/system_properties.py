@@ -7,6 +7,7 @@ three meanings, and a name of RocketMQ's is never carried along silently:
 
     honoured   KEYS: further keys, separated by spaces; they are searched for and filtered by
                UNIQ_KEY: the message's own id, which producers make; it is searched for
+               Those that say when a message is to be delivered (`delivery_time`)
     refused    every name below: what it asks for is not there, or is given in another way
     free       all other names, TRACE_CONTEXT among them, which tracers write for each other
 
@@ -19,10 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES
+
 #: Further keys of a message, separated by spaces. It is honoured, as `model.UNIQUE_ID_PROPERTY` is.
 KEYS: Final = "KEYS"
 
-_DELAY: Final = "asks for a delayed delivery, and messages cannot be delayed yet"
+_TIMER: Final = "is written by RocketMQ's timer for itself"
 _TRANSACTION: Final = "belongs to RocketMQ's transactional messages, which do not exist here"
 _RETRY: Final = "is written by a broker when a message is delivered again"
 _REQUEST: Final = "belongs to RocketMQ's request and reply, which does not exist here"
@@ -33,7 +36,6 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "is the message's tag": ("TAGS",),
     "asks for another acknowledgement than the broker's": ("WAIT",),
     "asks for an order": ("__SHARDINGKEY",),
-    _DELAY: ("DELAY", "__STARTDELIVERTIME"),
     _TRANSACTION: (
         *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
         *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
@@ -56,8 +58,10 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 #: Every refused name, and what is said of it.
 REFUSED: Final[Mapping[str, str]] = {name: why for why, names in _REASONS.items() for name in names}
+#: Honoured names that begin as refused ones do.
+HONOURED: Final = frozenset(DELIVERY_PROPERTIES)
 #: What refused names that are not listed begin with.
-REFUSED_PREFIXES: Final[Mapping[str, str]] = {"TIMER_": _DELAY, "__RMQ.TRANSIENT.": _WRITTEN}
+REFUSED_PREFIXES: Final[Mapping[str, str]] = {"TIMER_": _TIMER, "__RMQ.TRANSIENT.": _WRITTEN}
 
 _HINTS: Final[Mapping[str, str]] = {
     "TAGS": "Give it as the message's tag.",
@@ -69,7 +73,7 @@ _BEGINNINGS: Final = tuple(REFUSED_PREFIXES)
 
 def is_refused(name: str) -> bool:
     """Whether a message may not have a property of this name."""
-    return name in REFUSED or name.startswith(_BEGINNINGS)
+    return name in REFUSED or (name.startswith(_BEGINNINGS) and name not in HONOURED)
 
 
 def why_refused(name: str) -> tuple[str, str]:

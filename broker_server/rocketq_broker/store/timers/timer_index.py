@@ -1,0 +1,245 @@
+"""The timer index: which delayed messages are due next, from files that are derived from the log.
+
+The *head* has the next entries in memory, in the order of delivery; everything due up to `_known_ms` is in
+it. When the head is empty, it is loaded from the file of the earliest window with something outstanding. At
+most about `HEAD_ENTRIES` are loaded at once, so memory is bounded however much is outstanding, and an entry
+costs the same among ten as among ten million. New entries go to the file of their window, and into the head
+if they are due within it.
+
+The log writer plans from the marks of what is written. Readers and the snapshot have those of what is
+confirmed.
+
+A window's file that is damaged or missing is no loss: its entries are read from the DELAYED frames of the
+log, from the window's first frame on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from rocketq.protocol.arrow.stream_reader import read_stored
+from rocketq.protocol.frame import Frame, FrameKind
+from rocketq.protocol.rules.delivery_time import stored_times
+from rocketq_broker.store.log.commit_log import CommitLog
+from rocketq_broker.store.machines.timer_table import WINDOW_MS, DueKey, TimerTable, TimerWindow
+from rocketq_broker.store.timers.entries import (
+    NO_ENTRIES,
+    Entries,
+    behind,
+    by_window,
+    frame_entries,
+    in_order,
+    key_of,
+)
+from rocketq_broker.store.timers.window_files import (
+    NO_MARK,
+    DamagedWindow,
+    WindowFiles,
+    WindowMark,
+    WindowMarks,
+)
+
+#: Entries that are loaded at once; the head may grow to four times as many before it is cut.
+HEAD_ENTRIES: Final = 1 << 17
+#: Before and behind everything that is ever due.
+_NEVER_MS: Final = -1
+_FAR_MS: Final = 1 << 62
+_ALL: Final = 1 << 62
+
+
+class TimerIndex:
+    """The index of one store. The thread that writes the log changes it; any thread may call `upcoming`."""
+
+    def __init__(self, windows: WindowFiles, log: CommitLog, head_entries: int = HEAD_ENTRIES) -> None:
+        self.windows = windows
+        self._log = log
+        self._head_entries = head_entries
+        #: What is written, and what of it is confirmed.
+        self.written: WindowMarks = {}
+        self.confirmed: WindowMarks = {}
+        self._head = NO_ENTRIES
+        #: New entries within what is known, which are not merged into the head yet, and when the first is
+        #: due.
+        self._fresh: list[Entries] = []
+        self._fresh_due_ms = _FAR_MS
+        self._known_ms = _NEVER_MS
+        #: Windows that are delivered as a whole; their files go when a snapshot no longer needs them.
+        self.over: set[int] = set()
+        self._confirmed_window = -1
+        #: Windows whose files were damaged, and were read from the log instead.
+        self.rebuilt = 0
+
+    def reset(self, marks: Mapping[int, WindowMark]) -> None:
+        """Begin with files as a snapshot marks them, or with none."""
+        self.windows.reset(marks)
+        self.written, self.confirmed = dict(marks), dict(marks)
+
+    # --- the writing thread -------------------------------------------------------------
+
+    def write(self, frames: Sequence[Entries]) -> WindowMarks:
+        """Write the entries of frames to their files; return the marks for `added`, without which they are
+        not there.
+        """
+        return self.windows.write(self.written, np.concatenate(frames)) if frames else {}
+
+    def added(self, frames: Sequence[Entries], marks: Mapping[int, WindowMark]) -> None:
+        """Take up entries that were written, now that the log has their frames."""
+        if not frames:
+            return
+        self.written.update(marks)
+        entries = np.concatenate(frames)
+        known = entries[entries["due_ms"] <= self._known_ms]
+        if not known.size:
+            return
+        self._set_fresh([*self._fresh, known], min(self._fresh_due_ms, int(known["due_ms"].min())))
+        if sum(some.size for some in self._fresh) > self._head_entries:
+            self._head = in_order(np.concatenate([self._head, *self._fresh]))
+            self._set_fresh([], _FAR_MS)
+            self._cut_head()
+
+    def next_due_ms(self, table: TimerTable) -> int | None:
+        """Return when the next entry behind the table's cursor is due; None if nothing is held."""
+        if not (self._head.size or self._fresh):
+            window = table.first_window
+            if window is None:
+                return None
+            end_ms = (window + 1) * WINDOW_MS - 1
+            if self._known_ms < end_ms:
+                self._load(table, window)
+            if not self._head.size:
+                # The frames of the window were lost, and salvage could not know it: the cursor passes its
+                # end.
+                return end_ms
+        return min(int(self._head["due_ms"][0]) if self._head.size else _FAR_MS, self._fresh_due_ms)
+
+    def due(self, table: TimerTable, limit_ms: int) -> Entries:
+        """Return the known entries behind the table's cursor that are due up to a time, in order."""
+        found = self._head[: np.searchsorted(self._head["due_ms"], limit_ms, side="right")]
+        if self._fresh_due_ms <= limit_ms:
+            fresh = np.concatenate(self._fresh)
+            self._fresh = [fresh]
+            found = in_order(np.concatenate([found, fresh[fresh["due_ms"] <= limit_ms]]))
+        return behind(found, table.cursor)
+
+    def passed(self, cursor: DueKey) -> None:
+        """Let go what was delivered, once that is in the log."""
+        head = self._head
+        first = int(np.searchsorted(head["due_ms"], cursor.due_ms, side="left"))
+        self._head = behind(head[first:], cursor) if head.size else head
+        if self._fresh_due_ms <= cursor.due_ms:
+            fresh = behind(np.concatenate(self._fresh), cursor)
+            self._set_fresh([fresh] if fresh.size else [], int(fresh["due_ms"].min(initial=_FAR_MS)))
+        for window in [each for each in self.written if each < cursor.due_ms // WINDOW_MS]:
+            del self.written[window]
+
+    def confirm(self, marks: Mapping[int, WindowMark], cursor: DueKey) -> None:
+        """Let readers and the snapshot know what is confirmed; called under the lock of the ends."""
+        self.confirmed.update(marks)
+        window = cursor.due_ms // WINDOW_MS
+        if window != self._confirmed_window:
+            self._confirmed_window = window
+            over = [each for each in self.confirmed if each < window]
+            self.over.update(over)
+            for each in over:
+                del self.confirmed[each]
+
+    def _set_fresh(self, fresh: list[Entries], due_ms: int) -> None:
+        self._fresh, self._fresh_due_ms = fresh, due_ms
+
+    def _cut_head(self) -> None:
+        """Forget the later part of a long head, which is in the files. Equal due times stay together."""
+        if self._head.size > 4 * self._head_entries:
+            self._known_ms = int(self._head["due_ms"][self._head_entries])
+            end = np.searchsorted(self._head["due_ms"], self._known_ms, side="right")
+            self._head = self._head[:end].copy()
+
+    def _load(self, table: TimerTable, window: int) -> None:
+        try:
+            self._head, known_ms = self._earliest(window, self.written, table.cursor, self._head_entries)
+        except DamagedWindow:
+            self._rebuild(table, window)
+            self._head, known_ms = self._earliest(window, self.written, table.cursor, self._head_entries)
+        self._known_ms = (window + 1) * WINDOW_MS - 1 if known_ms is None else known_ms
+
+    def _earliest(
+        self,
+        window: int,
+        marks: Mapping[int, WindowMark],
+        cursor: DueKey,
+        count: int,
+        topic: int | None = None,
+    ) -> tuple[Entries, int | None]:
+        """Return about `count` first entries behind a cursor, and up to which due time these are all.
+
+        That is None if these are all of the window. With the number of a topic only its entries count. Raises
+        DamagedWindow.
+        """
+        kept, known_ms = NO_ENTRIES, None
+        for chunk in self.windows.read(window, marks.get(window, NO_MARK)):
+            some = behind(chunk if topic is None else chunk[chunk["topic"] == topic], cursor)
+            if known_ms is not None:
+                some = some[some["due_ms"] <= known_ms]
+            kept = np.concatenate([kept, some])
+            if kept.size > 2 * count:
+                known_ms = int(np.partition(kept["due_ms"], count)[count])
+                kept = kept[kept["due_ms"] <= known_ms]
+        return in_order(kept), known_ms
+
+    def _rebuild(self, table: TimerTable, window: int) -> None:
+        """Write a window's file anew from the log."""
+        self.rebuilt += 1
+        self.written.pop(window, None)
+        self.windows.remove(window)
+        held = table.windows.get(window)
+        if held is None:
+            return
+        for frame in self._log.frames(held.first):
+            if frame.header.kind == FrameKind.DELAYED:
+                own = by_window(entries_of(frame)).get(window, NO_ENTRIES)
+                self.written.update(self.windows.write(self.written, own))
+
+    def counted(self, cursor: DueKey) -> dict[int, TimerWindow]:
+        """Count what the files hold behind a cursor, window by window."""
+        found: dict[int, TimerWindow] = {}
+        for window in sorted(self.written):
+            entries, _ = self._earliest(window, self.written, cursor, _ALL)
+            if entries.size:
+                found[window] = TimerWindow(int(entries["log_offset"].min()), int(entries["count"].sum()))
+        return found
+
+    # --- any thread ---------------------------------------------------------------------
+
+    def upcoming(self, table: TimerTable, cursor: DueKey, topic: int, count: int) -> Iterator[Entries]:
+        """Yield a topic's confirmed entries behind a cursor in the order of delivery, until there are
+        `count`.
+
+        `table` is the confirmed one. Raises DamagedWindow: the log writer repairs the window when it is next.
+        """
+        cursor = max(cursor, table.cursor)
+        for window in sorted(table.windows):
+            while count > 0 and cursor.due_ms < (window + 1) * WINDOW_MS:
+                found, known_ms = self._earliest(window, self.confirmed, cursor, count, topic)
+                if found.size:
+                    yield found
+                    count -= found.size
+                    cursor = key_of(found, -1)
+                if known_ms is None:
+                    break
+
+    def has(self, due_ms: int, log_offset: int) -> bool:
+        """Whether a frame with messages that are due then is in the index. Raises DamagedWindow."""
+        window, found = due_ms // WINDOW_MS, False
+        for chunk in self.windows.read(window, self.confirmed.get(window, NO_MARK)):
+            found |= bool(((chunk["log_offset"] == log_offset) & (chunk["due_ms"] == due_ms)).any())
+        return found
+
+
+def entries_of(frame: Frame) -> Entries:
+    """Return the entries of a DELAYED frame of the log; its header has the topic's number as queue offset."""
+    header = frame.header
+    times = stored_times(read_stored(frame.body))
+    at_ms = header.stored_at_us // 1000
+    return frame_entries(times, at_ms, header.log_offset, header.size, header.queue, header.queue_offset)

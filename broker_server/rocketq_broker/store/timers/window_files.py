@@ -1,0 +1,103 @@
+"""The files of the timer index: one for each window of due time, with an entry for each due time of each
+frame.
+
+Entries are appended in the order of the log. A file is derived data: the snapshot has its *mark*, how many
+entries it has and the CRC-32C of them, and a start cuts the file back to its mark and writes the rest again
+from the log. A file that does not match its mark is damaged; the index then reads the window's entries from
+the log.
+
+Directory `timers`, and the window's number in 20 digits. A window is `WINDOW_MS` of due time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from rocketq_broker.store.disk.files import Files
+from rocketq_broker.store.disk.open_files import Handles
+from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window
+
+DIRECTORY: Final = "timers"
+#: Entries that are read at once.
+CHUNK_ENTRIES: Final = 1 << 18
+
+
+class WindowMark(NamedTuple):
+    """How many entries a window's file has, and their CRC-32C."""
+
+    entries: int
+    crc: int
+
+
+WindowMarks = dict[int, WindowMark]
+NO_MARK: Final = WindowMark(0, 0)
+
+
+class DamagedWindow(Exception):
+    """A window's file is missing, too short, or does not match its checksum."""
+
+
+class WindowFiles:
+    """The files of all windows. The log writer, or replay, writes; any thread reads what is marked."""
+
+    def __init__(self, files: Files, handles: Handles) -> None:
+        self._files = files
+        self._handles = handles
+        self._made = False
+        #: Files written since the last snapshot synced them.
+        self.dirty: set[str] = set()
+
+    @staticmethod
+    def path(window: int) -> str:
+        return f"{DIRECTORY}/{window:020d}"
+
+    def write(self, marks: Mapping[int, WindowMark], entries: Entries) -> WindowMarks:
+        """Write entries behind the marks; return the new marks of the windows that they belong to."""
+        if not self._made:
+            self._files.make_directory(DIRECTORY)
+            self._made = True
+        made: WindowMarks = {}
+        for window, some in by_window(entries).items():
+            mark = marks.get(window, NO_MARK)
+            data = some.tobytes()
+            path = self.path(window)
+            self._handles.get(path, create=True).write([data], mark.entries * ENTRY_BYTES)
+            self.dirty.add(path)
+            made[window] = WindowMark(mark.entries + some.size, google_crc32c.extend(mark.crc, data))
+        return made
+
+    def read(self, window: int, mark: WindowMark) -> Iterator[Entries]:
+        """Yield a window's entries in chunks, in the order of the log.
+
+        Raises DamagedWindow, at the latest behind the last chunk: nothing is sound before the end is reached.
+        """
+        crc = 0
+        for first in range(0, mark.entries, CHUNK_ENTRIES):
+            count = min(CHUNK_ENTRIES, mark.entries - first)
+            try:
+                data = self._handles.read(self.path(window), count * ENTRY_BYTES, first * ENTRY_BYTES)
+            except FileNotFoundError:
+                raise DamagedWindow from None
+            if len(data) < count * ENTRY_BYTES:
+                raise DamagedWindow
+            crc = google_crc32c.extend(crc, data)
+            yield np.frombuffer(data, ENTRY)
+        if crc != mark.crc:
+            raise DamagedWindow
+
+    def reset(self, marks: Mapping[int, WindowMark]) -> None:
+        """Remove the files without a mark, so that nothing of a former life is left in them."""
+        for name in self._files.list(DIRECTORY):
+            if not name.isdigit() or int(name) not in marks:
+                self._files.remove(f"{DIRECTORY}/{name}")
+
+    def remove(self, window: int) -> None:
+        """Remove the file of a window that is over."""
+        path = self.path(window)
+        self._handles.forget(path)
+        self._files.remove(path)
+        self.dirty.discard(path)

@@ -1,0 +1,345 @@
+"""When a message is to be delivered: the properties that say it, for one message and for whole batches.
+
+A message with one of these properties is *delayed*: the broker stores it at once and puts it into its queue
+when its time has come (RocketMQ: TimerMessageStore, ScheduleMessageService). The names and their precedence
+are RocketMQ's. The first of them that a message has decides:
+
+    TIMER_DELAY_SEC      so many seconds after the broker received the message
+    TIMER_DELAY_MS       so many milliseconds after that
+    TIMER_DELIVER_MS     at this time, in milliseconds since 1970, UTC
+    __STARTDELIVERTIME   the same, as older clients name it
+    DELAY                the delay of this level, 1 to 18; 0 is no delay, and what is above 18 is 18
+
+The broker stores and delivers a delayed message with `TIMER_DELIVER_MS` in the place of whatever the message
+had. So a consumer sees the time that was asked for. A time that is past is no error: such a message is
+delivered at once. A duration cannot be negative, and no time may be further away than the broker's horizon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketq.errors import InvalidBatch, InvalidConfiguration
+from rocketq.errors.message_errors import InvalidMessage
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
+
+DELIVER_MS: Final = "TIMER_DELIVER_MS"
+DELAY_MS: Final = "TIMER_DELAY_MS"
+_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+_START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+_LEVEL: Final = "DELAY"
+#: The names in their precedence.
+DELIVERY_PROPERTIES: Final = (_DELAY_SEC, DELAY_MS, DELIVER_MS, _START_DELIVER_TIME, _LEVEL)
+
+#: The delays of RocketMQ's 18 levels, in milliseconds (MessageStoreConfig.messageDelayLevel).
+LEVELS_MS: Final = tuple(
+    1000 * seconds
+    for seconds in (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200)
+)
+#: The column of a table, or of Spark's rows, that has delivery times.
+DELIVER_AT: Final = "deliver_at"
+#: What a batch has for a message without a delivery time.
+NO_TIME: Final = -1
+
+Times = npt.NDArray[np.int64]
+
+_PROPERTIES: Final = MESSAGE_SCHEMA.get_field_index("properties")
+_NAMES: Final = pa.array(DELIVERY_PROPERTIES, pa.string())
+_WHOLE_NUMBER: Final = r"\A[0-9]{1,18}\z"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_FIRST_BYTES: Final = np.zeros(256, np.bool_)
+_FIRST_BYTES[[name.encode()[0] for name in DELIVERY_PROPERTIES]] = True
+_LEVEL_TABLE: Final = np.array((NO_TIME, *LEVELS_MS), np.int64)
+#: A duration that no horizon reaches, so that a sum with the present never overflows.
+_FAR_MS: Final = 1 << 60
+
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """The present and the longest delay that a broker takes, both in milliseconds."""
+
+    now_ms: int
+    delay_ms_max: int
+
+
+# --- what a caller says ---------------------------------------------------------------------
+
+
+def delivery_properties(delay: str | timedelta | None, deliver_at: datetime | int | None) -> dict[str, str]:
+    """Return the property that asks for a delivery `delay` from now or at a time; none if neither is given.
+
+    `delay` is "10s" (ms, s, m, h, d) or a timedelta, `deliver_at` a datetime with its time zone or
+    milliseconds since 1970. Raises InvalidConfiguration.
+    """
+    if delay is not None and deliver_at is not None:
+        raise InvalidConfiguration(
+            "delay", str(delay), "it contradicts deliver_at", hint="Give one of the two."
+        )
+    if delay is not None:
+        return {DELAY_MS: str(duration_ms(delay))}
+    return {} if deliver_at is None else {DELIVER_MS: str(time_ms(deliver_at))}
+
+
+def duration_ms(delay: str | timedelta) -> int:
+    """Return a delay in milliseconds, rounded up; raise InvalidConfiguration."""
+    if isinstance(delay, timedelta):
+        if delay >= timedelta(0):
+            return -(-delay // timedelta(milliseconds=1))
+    elif isinstance(delay, str) and (match := _DURATION.fullmatch(delay.strip())):
+        exact_ms = float(match[1]) * _UNITS_MS[match[2]]
+        if exact_ms < _FAR_MS:
+            return int(-(-exact_ms // 1))
+    raise InvalidConfiguration(
+        "delay", str(delay), "it is not a duration",
+        hint='Give a number and a unit (ms, s, m, h, d) such as "10s", or a timedelta that is not negative.',
+    )  # fmt: skip
+
+
+def time_ms(deliver_at: datetime | int) -> int:
+    """Return a delivery time in milliseconds since 1970, rounded up; raise InvalidConfiguration."""
+    if isinstance(deliver_at, datetime) and deliver_at.tzinfo is not None:
+        since = deliver_at - datetime(1970, 1, 1, tzinfo=UTC)
+        if since >= timedelta(0):
+            return -(-since // timedelta(milliseconds=1))
+    elif isinstance(deliver_at, int) and not isinstance(deliver_at, bool) and 0 <= deliver_at < _FAR_MS:
+        return deliver_at
+    raise InvalidConfiguration(
+        "deliver_at", str(deliver_at), "it is not a delivery time",
+        hint="Give a datetime with its time zone, or milliseconds since 1970.",
+    )  # fmt: skip
+
+
+# --- one message ------------------------------------------------------------------------------
+
+
+def delivery_time(
+    properties: Mapping[str, str] | None, horizon: Horizon, row: int | None = None
+) -> int | None:
+    """Return when a message is to be delivered, in ms since 1970; None if it is not delayed.
+
+    Raises InvalidMessage for a value that is no number, or a time beyond the horizon.
+    """
+    if not properties:
+        return None
+    for name in DELIVERY_PROPERTIES:
+        value = properties.get(name)
+        if value is None:
+            continue
+        if not _NUMBER.fullmatch(value):
+            raise _no_number(name, value, row)
+        at_ms = int(_absolute(name, np.array([int(value)], np.int64), horizon.now_ms)[0])
+        if at_ms == NO_TIME:
+            return None
+        if at_ms - horizon.now_ms > horizon.delay_ms_max:
+            raise _too_far(name, value, horizon, row)
+        return at_ms
+    return None
+
+
+def is_timed(properties: Mapping[str, str] | None) -> bool:
+    """Whether properties ask for a delayed delivery."""
+    return properties is not None and any(name in properties for name in DELIVERY_PROPERTIES)
+
+
+def check_delivery(properties: Mapping[str, str] | None) -> None:
+    """Raise InvalidMessage if a delivery property has no time. Only a broker knows its horizon."""
+    delivery_time(properties, Horizon(0, _FAR_MS))
+
+
+def timed_properties(properties: Mapping[str, str], at_ms: int) -> dict[str, str]:
+    """Return the properties with which a message is stored that is to be delivered at a time."""
+    rest = {name: value for name, value in properties.items() if name not in DELIVERY_PROPERTIES}
+    return {**rest, DELIVER_MS: str(at_ms)}
+
+
+# --- whole batches ----------------------------------------------------------------------------
+
+
+def delivery_times(batch: pa.RecordBatch, horizon: Horizon, first_row: int = 0) -> Times | None:
+    """Return when each message of a batch is to be delivered, NO_TIME for one that is not delayed.
+
+    None if no message is. Raises InvalidMessage as `delivery_time`; its row counts from `first_row`.
+    """
+    found = _entries(batch.column(_PROPERTIES))
+    if found is None:
+        return None
+    rows, names, values = found
+    times = np.full(batch.num_rows, NO_TIME, np.int64)
+    for name in reversed(DELIVERY_PROPERTIES):
+        mine = pc.equal(names, name)
+        if not pc.any(mine).as_py():
+            continue
+        texts = values.filter(mine)
+        places = rows[mine.to_numpy(zero_copy_only=False)]
+        wrong = pc.index(pc.match_substring_regex(texts, _WHOLE_NUMBER), False).as_py()
+        if wrong >= 0:
+            raise _no_number(name, texts[wrong].as_py(), first_row + int(places[wrong]))
+        times[places] = _absolute(name, pc.cast(texts, pa.int64()).to_numpy(), horizon.now_ms)
+        far = np.flatnonzero(times[places] - horizon.now_ms > horizon.delay_ms_max)
+        if far.size:
+            place = int(far[0])
+            raise _too_far(name, texts[place].as_py(), horizon, first_row + int(places[place]))
+    return times if (times != NO_TIME).any() else None
+
+
+def check_batch_delivery(batch: pa.RecordBatch, first_row: int = 0) -> None:
+    """As `check_delivery` for each message of a batch; its rows count from `first_row`."""
+    delivery_times(batch, Horizon(0, _FAR_MS), first_row)
+
+
+def with_property(batch: pa.RecordBatch, name: str, value: str) -> pa.RecordBatch:
+    """Return a batch whose messages all have one delivery property, and no other."""
+    rows = np.arange(batch.num_rows)
+    return _with_values(batch, rows, name, pa.array([value] * batch.num_rows, pa.string()))
+
+
+def stored_times(batch: pa.RecordBatch) -> Times:
+    """Return the delivery times of a stored batch, whose messages have no property but DELIVER_MS for it."""
+    times = np.full(batch.num_rows, NO_TIME, np.int64)
+    found = _entries(batch.column(_PROPERTIES))
+    if found is not None:
+        rows, _, values = found
+        times[rows] = pc.cast(values, pa.int64()).to_numpy()
+    return times
+
+
+def column_times(column: pa.Array | pa.ChunkedArray) -> Times:
+    """Return the delivery times of a column: timestamps with a time zone, or milliseconds since 1970.
+
+    A null is NO_TIME; microseconds are rounded up. Raises InvalidBatch.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.array([], column.type)
+    if pa.types.is_timestamp(whole.type) and whole.type.tz is not None:
+        exact_us = pc.cast(pc.cast(whole, pa.timestamp("us", tz=whole.type.tz), safe=False), pa.int64())
+        exact_us = pc.fill_null(exact_us, NO_TIME * 1000)
+        times: Times = -(-exact_us.to_numpy(zero_copy_only=False) // 1000)
+    elif pa.types.is_integer(whole.type):
+        times = pc.fill_null(pc.cast(whole, pa.int64()), NO_TIME).to_numpy(zero_copy_only=False)
+    elif pa.types.is_null(whole.type):
+        times = np.full(len(whole), NO_TIME, np.int64)
+    else:
+        raise InvalidBatch(
+            f"column {DELIVER_AT!r} has the type {whole.type}, and delivery times are points in time",
+            hint="Give timestamps with a time zone, or whole milliseconds since 1970; null for no delay.",
+        )
+    is_before = times < NO_TIME
+    if is_before.any():
+        row = int(np.argmax(is_before))
+        raise InvalidBatch(
+            f"column {DELIVER_AT!r} has a time before 1970 in row {row}", hint="Give null for no delay."
+        )
+    return times
+
+
+def with_times(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
+    """Return a batch whose messages say these delivery times by DELIVER_MS and by nothing else."""
+    column = batch.column(_PROPERTIES)
+    found = _entries(column)
+    if found is not None and pc.all(pc.equal(found[1], DELIVER_MS)).as_py():
+        return batch
+    timed = np.flatnonzero(times != NO_TIME)
+    return _with_values(batch, timed, DELIVER_MS, pc.cast(pa.array(times[timed]), pa.string()))
+
+
+def _with_values(
+    batch: pa.RecordBatch, timed: npt.NDArray[np.int64], name: str, texts: pa.StringArray
+) -> pa.RecordBatch:
+    """Return a batch in which the rows `timed` have one delivery property, and no row has another."""
+    column = batch.column(_PROPERTIES)
+    rows, names, values = _all_entries(column)
+    kept = ~pc.is_in(names, value_set=_NAMES).to_numpy(zero_copy_only=False)
+    names = pa.concat_arrays([names.filter(pa.array(kept)), pa.array([name] * len(timed), pa.string())])
+    values = pa.concat_arrays([values.filter(pa.array(kept)), texts])
+    owners = np.concatenate([rows[kept], timed])
+    order = pa.array(np.argsort(owners, kind="stable"))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=batch.num_rows))])
+    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
+    is_null[timed] = False
+    made = pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), names.take(order), values.take(order), PROPERTIES_TYPE,
+        mask=pa.array(is_null),
+    )  # fmt: skip
+    return batch.set_column(_PROPERTIES, MESSAGE_SCHEMA.field(_PROPERTIES), made)
+
+
+def _entries(column: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.StringArray, pa.StringArray] | None:
+    """Return row, name and value of every property that says a delivery time; None if there is none.
+
+    Nearly every batch is let go after one look at the first byte of each name.
+    """
+    if column.null_count == len(column):
+        return None
+    offsets = column.offsets.to_numpy()
+    names = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
+    if not _may_be_timed(names):
+        return None
+    rows, names, values = _all_entries(column)
+    chosen = pc.is_in(names, value_set=_NAMES)
+    places = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+    if not places.size:
+        return None
+    return rows[places], names.filter(chosen), values.filter(chosen)
+
+
+def _all_entries(
+    column: pa.MapArray,
+) -> tuple[npt.NDArray[np.int64], pa.StringArray, pa.StringArray]:
+    """Return row, name and value of every property; a null map has none, even where bytes lie behind it."""
+    offsets = column.offsets.to_numpy()
+    first, count = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
+    names, values = column.keys.slice(first, count), column.items.slice(first, count)
+    rows = np.repeat(np.arange(len(column)), np.diff(offsets))
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)[rows]
+        rows, names, values = rows[valid], names.filter(pa.array(valid)), values.filter(pa.array(valid))
+    return rows, names, values
+
+
+def _may_be_timed(names: pa.StringArray) -> bool:
+    _, offsets_buffer, data = names.buffers()
+    text = np.frombuffer(data or b"", np.uint8)
+    if not len(names) or not text.size:
+        return False
+    starts = np.frombuffer(offsets_buffer, np.int32, len(names), 4 * names.offset)
+    return bool(_FIRST_BYTES.take(text.take(starts, mode="clip")).any())
+
+
+def _absolute(name: str, values: Times, now_ms: int) -> Times:
+    """Return the times that values of a property mean; NO_TIME for level 0."""
+    if name in (DELIVER_MS, _START_DELIVER_TIME):
+        return values
+    if name == _LEVEL:
+        delays = _LEVEL_TABLE[np.minimum(values, len(LEVELS_MS))]
+        return np.where(delays == NO_TIME, NO_TIME, now_ms + delays)
+    scale = 1000 if name == _DELAY_SEC else 1
+    return now_ms + np.minimum(values, _FAR_MS // scale) * scale
+
+
+def _no_number(name: str, value: str, row: int | None) -> InvalidMessage:
+    why = f"has the value {value[:40]!r}, which is not a whole number from 0 on"
+    return InvalidMessage(
+        "property", name, why, "Give seconds, milliseconds or a level as its name says.", row
+    )
+
+
+def _too_far(name: str, value: str, horizon: Horizon, row: int | None) -> InvalidMessage:
+    why = (
+        f"has the value {value}, which is beyond the broker's horizon: it takes messages that are due within "
+        f"{horizon.delay_ms_max} ms"
+    )
+    hint = "Choose an earlier time, or have the broker's operator raise delay_ms_max (--delay-ms-max)."
+    return InvalidMessage("property", name, why, hint, row)

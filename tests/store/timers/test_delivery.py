@@ -1,0 +1,166 @@
+"""Delayed messages in a store: when they are delivered, in what order, and how a start goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketq.clock import ManualClock
+from rocketq.errors import QueueNotFound, TopicNotFound
+from rocketq.model import NO_OFFSET, Message
+from rocketq.protocol.rules.delivery_time import DELIVER_MS
+from tests.support.driver import batch, burst
+from tests.support.timed_store import Timed, delayed, timed
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def driver(tmp_path: Path, clock: ManualClock) -> Iterator[Timed]:
+    with timed(tmp_path, clock) as made:
+        made.create("orders", 2)
+        yield made
+
+
+def test_a_delayed_message_is_delivered_when_its_time_has_come(driver: Timed) -> None:
+    outcome = driver.append("orders", delayed(1, (b"later", driver.now_ms + 10_000)))
+    assert (outcome.appended[0].queue, outcome.appended[0].offset) == (1, NO_OFFSET)
+    driver.pass_time(9_999)
+    assert driver.bodies("orders", 1) == []
+    driver.pass_time(1)
+    assert driver.bodies("orders", 1) == [b"later"]
+    driver.pass_time(MINUTE_MS)
+    assert driver.bodies("orders", 1) == [b"later"]
+
+
+def test_a_message_is_never_early_and_at_most_one_tick_late(driver: Timed) -> None:
+    at = driver.now_ms + 1_234
+    driver.append("orders", delayed(0, (b"odd", at)))
+    late = 0
+    while not driver.bodies("orders", 0):
+        driver.pass_time(1)
+        late = driver.now_ms - at
+        assert late <= 100
+    assert late >= 0
+
+
+def test_a_time_in_the_past_is_delivered_at_once(driver: Timed) -> None:
+    driver.append("orders", delayed(0, (b"old", 5)))
+    driver.settle()
+    assert driver.bodies("orders", 0) == [b"old"]
+
+
+def test_messages_leave_in_the_order_of_their_times(driver: Timed) -> None:
+    now, rng = driver.now_ms, random.Random(7)
+    times = [now + rng.randrange(0, 30 * MINUTE_MS) for _ in range(500)]
+    for first in range(0, 500, 50):
+        driver.append("orders", delayed(0, *((b"%d" % at, at) for at in times[first : first + 50])))
+    while driver.store.timers.table.outstanding:
+        driver.pass_time(97_000)
+    assert driver.bodies("orders", 0) == [b"%d" % at for at in sorted(times)]
+
+
+def test_a_delivered_message_says_when_it_was_to_be_delivered(driver: Timed) -> None:
+    at = driver.now_ms + 50
+    driver.append("orders", delayed(0, (Message(b"x", b"k", "t", {"region": "eu", "DELAY": "1"}), at)))
+    driver.pass_time(100)
+    (piece,) = driver.slices("orders", 0)
+    (row,) = piece.batch.to_pylist()
+    assert (row["key"], row["tag"], dict(row["properties"])) == (
+        b"k",
+        "t",
+        {"region": "eu", DELIVER_MS: str(at)},
+    )
+    assert piece.header.stored_at_us // 1000 == driver.now_ms
+
+
+def test_many_small_sends_of_one_queue_share_a_frame(driver: Timed) -> None:
+    now = driver.now_ms
+    calls = [
+        lambda done, at=at: driver.store.append("orders", delayed(0, (b"%d" % at, now + at)), done)
+        for at in (300, 100, 200)
+    ]
+    outcomes = burst(driver.store, calls)
+    places = [outcome.timers[0] for outcome in outcomes]
+    assert len({place.log_offset for place in places}) == 1
+    assert [place.row for place in places] == [2, 0, 1]
+    driver.pass_time(300)
+    assert driver.bodies("orders", 0) == [b"100", b"200", b"300"]
+
+
+def test_an_append_may_have_delayed_and_other_batches(driver: Timed) -> None:
+    parts = [batch(0, [b"now"]), *delayed(0, (b"later", driver.now_ms + 1_000))]
+    offsets = [each.offset for each in driver.append("orders", parts).appended]
+    assert offsets == [0, NO_OFFSET]
+    assert driver.bodies("orders", 0) == [b"now"]
+    driver.pass_time(1_000)
+    assert driver.bodies("orders", 0) == [b"now", b"later"]
+
+
+def test_a_delayed_append_to_a_wrong_place_is_refused_as_a_whole(driver: Timed) -> None:
+    later = driver.now_ms + 1_000
+    with pytest.raises(QueueNotFound):
+        driver.append("orders", [*delayed(0, (b"a", later)), *delayed(9, (b"b", later))])
+    with pytest.raises(TopicNotFound):
+        driver.append("nowhere", delayed(0, (b"a", later)))
+    assert driver.store.timers.table.outstanding == 0
+
+
+def test_messages_for_a_deleted_topic_are_dropped(driver: Timed) -> None:
+    driver.append("orders", delayed(0, (b"a", driver.now_ms + 1_000)))
+    driver.delete("orders")
+    driver.create("orders", 2)
+    driver.pass_time(1_000)
+    assert driver.bodies("orders", 0) == []
+    assert driver.store.timers.table.outstanding == 0
+
+
+@pytest.mark.parametrize("end", ["close", "snapshot, then close"])
+def test_a_start_goes_on_where_the_store_ended(tmp_path: Path, clock: ManualClock, end: str) -> None:
+    now = clock.now_us() // 1000
+    with timed(tmp_path, clock) as driver:
+        driver.create("orders", 1)
+        driver.append("orders", delayed(0, *((b"%d" % n, now + 1_000 * n) for n in range(1, 6))))
+        driver.pass_time(2_000)
+        if end != "close":
+            driver.store.take_snapshot()
+    clock.advance(1_000)
+    with timed(tmp_path, clock) as driver:
+        driver.settle()
+        assert driver.bodies("orders", 0) == [b"1", b"2", b"3"]
+        driver.pass_time(2_000)
+        assert driver.bodies("orders", 0) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_commit_delivers_no_more_than_its_bound(tmp_path: Path, clock: ManualClock) -> None:
+    with timed(tmp_path, clock, publish_bytes_max=1, merge_bytes=0) as driver:
+        driver.create("orders", 1)
+        for number in range(5):
+            driver.append("orders", delayed(0, (b"%d" % number, driver.now_ms + 1_000)))
+        commits = driver.store.statistics().commits
+        driver.pass_time(1_000)
+        assert driver.store.statistics().commits >= commits + 5
+        assert driver.bodies("orders", 0) == [b"%d" % number for number in range(5)]
+
+
+def test_nothing_delayed_costs_no_file(driver: Timed, tmp_path: Path) -> None:
+    driver.send("orders", 0, [b"plain"])
+    driver.store.take_snapshot()
+    assert not (tmp_path / "timers").exists()
+
+
+def test_files_of_windows_that_are_over_are_removed(driver: Timed, tmp_path: Path) -> None:
+    for minutes in (1, 15, 35):
+        driver.append("orders", delayed(0, (b"%d" % minutes, driver.now_ms + minutes * MINUTE_MS)))
+    assert len(list((tmp_path / "timers").iterdir())) == 3
+    driver.pass_time(35 * MINUTE_MS)
+    driver.store.take_snapshot()
+    assert len(list((tmp_path / "timers").iterdir())) == 1
