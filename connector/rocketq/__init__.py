@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from rocketq.producing.producer import Producer
     from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
+    from rocketq.producing.send_future import SendFuture
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
     from rocketq.query import FoundByKey, Query
 
@@ -108,6 +109,7 @@ __all__ = [
     "RoundRobin",
     "RouteNotFound",
     "SendFailed",
+    "SendFuture",
     "SendResult",
     "SendStatus",
     "StoreFull",
@@ -132,6 +134,7 @@ _HOMES: Final = {
     "ReservedName": "rocketq.errors.message_errors",
     "LocalCluster": "rocketq.local_cluster.cluster",
     "Producer": "rocketq.producing.producer",
+    "SendFuture": "rocketq.producing.send_future",
     "Message": "rocketq.model",
     "MessageQueue": "rocketq.model",
     "Perm": "rocketq.model",
