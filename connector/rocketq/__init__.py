@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     )
     from rocketq.producing.producer import Producer
     from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
+    from rocketq.producing.send_future import SendFuture
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
     from rocketq.query import FoundByKey, Query
 
@@ -127,6 +128,7 @@ __all__ = [
     "RoundRobin",
     "RouteNotFound",
     "SendFailed",
+    "SendFuture",
     "SendResult",
     "SendStatus",
     "Sql",
@@ -156,6 +158,7 @@ _NAMES: Final = {
     "rocketq.local_cluster.cluster": ("LocalCluster",),
     "rocketq.model": ("Message", "MessageQueue", "Perm", "SendResult", "SendStatus", "StoredMessage"),
     "rocketq.producing.producer": ("Producer",),
+    "rocketq.producing.send_future": ("SendFuture",),
     "rocketq.producing.queue_selectors": ("ByHash", "Explicit", "QueueSelector", "Random", "RoundRobin"),
     "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
     "rocketq.query": ("FoundByKey", "Query"),

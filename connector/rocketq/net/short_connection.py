@@ -74,9 +74,8 @@ class ShortConnection:
         HTTPError for an answer that is not HTTP or has more than `answer_bytes_max` bytes.
         """
         self.is_open = False
-        sock = self.sock
-        sock.settimeout(_left_s(ends_at))
-        sock.sendall(request)
+        self.sock.settimeout(_left_s(ends_at))
+        self.sock.sendall(request)
         data = self._received(ends_at)
         while (head_end := data.find(_HEAD_END)) < 0:
             if len(data) > _HEAD_BYTES_MAX:

@@ -152,14 +152,12 @@ class Transport:
         body and an address with https go the way of `call`. Raises as `call`.
         """
         if len(body) > SHORT_BODY_BYTES_MAX or not address.startswith("http://"):
-            named = dict(line.split(": ", 1) for line in headers.split("\r\n") if line)
-            return bytes(
-                self.call("POST", address, target, body=body, headers=named, timeout_ms=timeout_ms).body
-            )
-        timeout_ms = timeout_ms or self.config.timeout_ms
-        host = address[7:]
+            named = dict(line.split(": ", 1) for line in headers.splitlines())
+            answered = self.call("POST", address, target, body=body, headers=named, timeout_ms=timeout_ms)
+            return bytes(answered.body)
+        host = address.removeprefix("http://").rstrip("/")
         head = f"POST {target} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {len(body)}\r\n\r\n"
-        answer = self._exchanged(address, head.encode("ascii") + body, timeout_ms)
+        answer = self._exchanged(address, head.encode("ascii") + body, timeout_ms or self.config.timeout_ms)
         if answer.status >= 400:
             raise from_document(_document(answer.body), answer.status)
         return answer.body

@@ -122,11 +122,6 @@ class Accumulator:
         """Whether every batch has its outcome."""
         return not self._lanes
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a batch is not under way yet."""
-        return any(lane.waiting for lane in self._lanes.values())
-
     def add(
         self,
         destination: Destination,

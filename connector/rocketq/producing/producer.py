@@ -31,7 +31,7 @@ import pyarrow as pa
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.errors import Closed, InvalidConfiguration, RocketqError
+from rocketq.errors import Closed, InvalidConfiguration, RocketqError, SendFailed
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
@@ -56,7 +56,7 @@ from rocketq.producing.queue_selectors import (
     resolved_queue,
     strategy,
 )
-from rocketq.producing.send_attempts import APPEND, Delivery, Post
+from rocketq.producing.send_attempts import APPEND, Delivery, Post, unique_id_of
 from rocketq.producing.send_future import SendFuture
 from rocketq.producing.send_hooks import SendHook
 from rocketq.producing.staged_send import StagedPost, StagedSlice
@@ -388,14 +388,16 @@ class Producer:
         queues = self._queues(topic)
         selector = self._selector(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
-        return self._delivery.send_one(
-            chosen,
-            message,
-            order,
-            selector,
-            timeout_ms=timeout_ms or self.config.timeout_ms,
-            retries=retries,
-        )
+        timeout_ms = timeout_ms or self.config.timeout_ms
+        try:
+            return self._delivery.send_one(
+                chosen, message, order, selector, timeout_ms=timeout_ms, retries=retries
+            )
+        except SendFailed as failed:
+            # For a caller who sends it again.
+            if (unique_id := unique_id_of(message)) is not None:
+                failed.facts["unique_id"] = unique_id
+            raise
 
     def _send_all(
         self,

@@ -194,6 +194,9 @@ class Pipeline:
             self._accumulator.done(batch, failed, error)
             batch.outcome.settle(count, parts, error)
             self._room.notify_all()
+            if batch.destination.queue is not None:
+                # What waited behind it may be due, and this thread makes callbacks first.
+                self._wake_one()
         batch.outcome.call_back()
         with self._lock:
             self._outstanding.discard(batch)

@@ -49,7 +49,7 @@ def outcome_of(future: SendFuture) -> str:
     keys=st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=30),
     batch_messages=st.integers(1, 5),
 )
-def test_submitted_messages_of_a_key_keep_their_order_whatever_becomes_of_their_requests(
+def test_messages_of_a_key_keep_their_order_whatever_becomes_of_requests(
     fates: list[str], keys: list[bytes], batch_messages: int
 ) -> None:
     with SmallCluster(brokers=1, queues=2) as small, Client(small.nameserver) as mq:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq import Client, LocalCluster, Message
+from rocketq import Client, LocalCluster, Message, SendFailed
 from rocketq.producing.unique_ids import ID_CHARACTERS, UNIQUE_IDS, IdRange, identified
 from rocketq.protocol.message_schema import from_messages
 from tests.support.small_cluster import TOPIC, SmallCluster
@@ -75,6 +75,17 @@ def test_a_message_keeps_its_id_when_its_answer_is_lost(small: SmallCluster) -> 
     with Client(small.nameserver) as mq, mq.producer(retries=4) as producer:
         sent = producer.send(TOPIC, b"x")
     assert stored_ids(small) == [sent.unique_id] * 3, "two answers were lost, and each copy is stored"
+
+
+def test_a_send_that_failed_tells_the_id_for_another_one(small: SmallCluster) -> None:
+    for broker in small.brokers:
+        broker.script["send"] = [lambda _: Answer(hang_up=True)]
+    with Client(small.nameserver) as mq, mq.producer(retries=1) as producer:
+        with pytest.raises(SendFailed) as caught:
+            producer.send(TOPIC, b"x")
+        unique_id = caught.value.facts["unique_id"]
+        producer.send(TOPIC, b"x", properties={"UNIQ_KEY": unique_id})
+    assert stored_ids(small) == [unique_id] * 3
 
 
 def test_submitted_messages_keep_their_ids_when_their_answer_is_lost(small: SmallCluster) -> None:

@@ -210,9 +210,9 @@ class LogWriter:
     def _wait_for_others(self) -> None:
         """Wait for more operations, for as long as `sync_delay` allows."""
         began = time.perf_counter()
-        while not (self._has_to_copy or self._inbox.closed_why):
-            wait_s = self._sync_delay.wait_s(len(self._inbox), time.perf_counter() - began)
-            if wait_s <= 0 or not self._inbox.wait(wait_s):
+        # Without a sync there is nothing to wait for, so this is looked at first.
+        while (wait_s := self._sync_delay.wait_s(len(self._inbox), time.perf_counter() - began)) > 0:
+            if self._has_to_copy or self._inbox.closed_why or not self._inbox.wait(wait_s):
                 return
 
     @property
