@@ -90,8 +90,9 @@ class Consumer:
         """Acknowledge messages, and store the group's progress now.
 
         `handled` is a message, several, or an Arrow batch. Of a batch, for each queue everything counts that
-        was handed out up to its last message in the batch. None: everything that was handed out. Raises
-        BrokerUnreachable for the first broker that did not take it; the others have.
+        was handed out up to its last message in the batch. None: everything that was handed out. Raises the
+        error of the first broker that did not take it, after the others have: BrokerUnreachable, or ClaimLost
+        or MemberUnknown if queues went to another member meanwhile, to which their messages come again.
         """
         if handled is None:
             self._reader.acknowledge_all()

@@ -72,8 +72,11 @@ class Sessions:
         return iter(list(self._sessions.values()))
 
     def api(self, broker: str) -> BrokerApi:
-        """Return the calls to a broker; raise BrokerUnreachable if the route does not name it."""
-        return master_of(self._routes.route(self._sessions[broker].topic), broker, self._transport)
+        """Return the calls to a broker; raise BrokerUnreachable if no route names it."""
+        session = self._sessions.get(broker)
+        if session is None:
+            raise BrokerUnreachable(broker, "no known address", "no route names it any more", sent=False)
+        return master_of(self._routes.route(session.topic), broker, self._transport)
 
     def keep(self, topic_of: Mapping[str, str]) -> None:
         """Have sessions with these brokers and no others; each comes with a topic that it has."""

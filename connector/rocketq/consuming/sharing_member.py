@@ -66,6 +66,7 @@ class SharingMember(Member):
         self._leaving: dict[MessageQueue, int] = {}
         #: Queues that were given back here and not yet at their brokers.
         self._to_release: dict[MessageQueue, ClaimedOffset] = {}
+        self._release_due_ms = 0
 
     # --- rounds ------------------------------------------------------------------
 
@@ -147,7 +148,10 @@ class SharingMember(Member):
     # --- the loop ----------------------------------------------------------------
 
     def _due_ms(self) -> int | None:
-        return self._clock.monotonic_ms() + HAND_OVER_CHECK_MS if self._leaving or self._to_release else None
+        times = [self._release_due_ms] if self._to_release else []
+        if self._leaving:
+            times.append(self._clock.monotonic_ms() + HAND_OVER_CHECK_MS)
+        return min(times, default=None)
 
     def _upkeep(self) -> None:
         self._drop_ended_sessions()
@@ -174,7 +178,7 @@ class SharingMember(Member):
                     )  # fmt: skip
             if is_over:
                 self._forget(queue, release=True)
-        if self._to_release:
+        if self._to_release and now_ms >= self._release_due_ms:
             self._release()
 
     def _forget(self, queue: MessageQueue, *, release: bool) -> None:
@@ -189,6 +193,7 @@ class SharingMember(Member):
             self._fetching.prefetch.remove(queue)
             if release and state.epoch is not None:
                 offset = state.committable()
+                self._release_due_ms = 0
                 self._to_release[queue] = ClaimedOffset(queue.topic, queue.queue, state.epoch, offset)
             self._fetching.changed.notify_all()
 
@@ -203,6 +208,7 @@ class SharingMember(Member):
                 self._commit_claimed(broker, MemberCommit(self._client_id, offsets, release=True))
             except RocketqError as error:
                 self._fetching.log_once(("release", broker), error)
+                self._release_due_ms = self._clock.monotonic_ms() + self._config.retry_ms
                 continue
             for queue in queues:
                 del self._to_release[queue]
@@ -215,14 +221,20 @@ class SharingMember(Member):
             failed: RocketqError | None = None
             for broker in {queue.broker for queue in self._owned()}:
                 try:
-                    self._commit_at(broker)
+                    lost = self._commit_at(broker)
                 except (BrokerUnreachable, MemberUnknown) as error:
                     failed = failed or error
+                else:
+                    failed = failed or lost
         if failed is not None:
             raise failed
 
-    def _commit_at(self, broker: str) -> None:
-        """Store the progress of one broker's queues, what was sought apart: only that may go back."""
+    def _commit_at(self, broker: str) -> ClaimLost | None:
+        """Store the progress of one broker's queues; return what was lost, if any.
+
+        What was sought is stored apart: only that may go back.
+        """
+        lost: ClaimLost | None = None
         for reset in (False, True):
             progress: dict[MessageQueue, ClaimedOffset] = {}
             generations: dict[MessageQueue, int] = {}
@@ -236,24 +248,30 @@ class SharingMember(Member):
                             generations[state.queue] = state.generation
             if not progress:
                 continue
-            self._commit_claimed(broker, MemberCommit(self._client_id, tuple(progress.values()), reset))
+            commit = MemberCommit(self._client_id, tuple(progress.values()), reset)
+            lost = self._commit_claimed(broker, commit) or lost
             with self._fetching.changed:
                 for queue, offset in progress.items():
                     current = self._fetching.prefetch.state(queue)
                     if current is not None and current.generation == generations[queue]:
                         self._committed[queue], current.sought = offset.offset, False
+        return lost
 
-    def _commit_claimed(self, broker: str, commit: MemberCommit) -> None:
-        """Make a commit; without the queues that the member turns out to have lost, which are dropped."""
+    def _commit_claimed(self, broker: str, commit: MemberCommit) -> ClaimLost | None:
+        """Make a commit, without the queues that the member turns out to have lost; return what was lost."""
+        found: ClaimLost | None = None
         while commit.offsets:
             try:
                 self._sessions.api(broker).commit_claimed(self._group, commit)
                 self._fetching.is_well(("release", broker))
-                return
+                return found
             except ClaimLost as error:
+                found = error
                 lost = {(one["topic"], one["queue"]) for one in error.lost}
-                for topic, number in lost:
-                    self._lose(MessageQueue(topic, broker, number), "its claim was taken over")
+                for offset in commit.offsets:
+                    if (offset.topic, offset.queue) in lost:
+                        queue = MessageQueue(offset.topic, broker, offset.queue)
+                        self._lose(queue, "its claim was taken over", offset.epoch)
                 kept = tuple(o for o in commit.offsets if (o.topic, o.queue) not in lost)
                 if len(kept) == len(commit.offsets):
                     raise
@@ -265,13 +283,17 @@ class SharingMember(Member):
             except BrokerUnreachable:
                 self._routes.invalidate(commit.offsets[0].topic)
                 raise
+        return found
 
     # --- losses ------------------------------------------------------------------
 
-    def _lose(self, queue: MessageQueue, why: str) -> None:
-        if queue in self._owned():
-            log.warning("%s is lost: %s; what was not committed is delivered again", queue, why)
-        self._forget(queue, release=False)
+    def _lose(self, queue: MessageQueue, why: str, epoch: int | None) -> None:
+        """Drop a queue as it is, unless it was claimed again meanwhile, under another epoch."""
+        with self._fetching.changed:
+            state = self._fetching.prefetch.state(queue)
+            if state is not None and state.epoch == epoch:
+                log.warning("%s is lost: %s; what was not committed is delivered again", queue, why)
+                self._forget(queue, release=False)
         self.wake()
 
     def _drop_ended_sessions(self) -> None:
@@ -279,9 +301,8 @@ class SharingMember(Member):
         for session in self._sessions:
             if session.is_joined and now_ms >= session.ends_ms:
                 self._sessions.forget(session.broker)
-                for queue in self._owned():
-                    if queue.broker == session.broker:
-                        self._lose(queue, f"the broker answered nothing for {session.timeout_ms} ms")
+                for queue, epoch in self._owned_at(session.broker).items():
+                    self._lose(queue, f"the broker answered nothing for {session.timeout_ms} ms", epoch)
 
     def _compare(self, answer: HeartbeatAnswer) -> None:
         epochs = {(claim.topic, claim.queue): claim.epoch for claim in answer.claims}
@@ -297,8 +318,12 @@ class SharingMember(Member):
             self._sessions.api(answer.broker).release_queues(self._group, self._client_id, stray)
 
     def _drop_unclaimed(self, broker: str, epochs: Mapping[tuple[str, int], int]) -> None:
+        for queue, epoch in self._owned_at(broker).items():
+            if epochs.get((queue.topic, queue.queue)) != epoch:
+                self._lose(queue, "the broker has given it to another member or released it", epoch)
+
+    def _owned_at(self, broker: str) -> dict[MessageQueue, int | None]:
+        """Return the member's queues of a broker with the epochs of their claims."""
         with self._fetching.changed:
-            here = {s.queue: s.epoch for s in self._fetching.prefetch.states() if s.queue.broker == broker}
-        for queue, epoch in here.items():
-            if epoch is not None and epochs.get((queue.topic, queue.queue)) != epoch:
-                self._lose(queue, "the broker has given it to another member or released it")
+            states = self._fetching.prefetch.states()
+            return {state.queue: state.epoch for state in states if state.queue.broker == broker}
