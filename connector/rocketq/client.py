@@ -91,7 +91,7 @@ class Client:
         group: str,
         topics: Topics,
         *,
-        allocation: str | AllocationStrategy = "sticky",
+        allocation: str | AllocationStrategy | None = None,
         config: ConsumerConfig | None = None,
         **settings: Any,
     ) -> Consumer:
@@ -99,9 +99,11 @@ class Client:
 
         `topics` is a name, several, or a mapping from each to its filter: `{"orders": Sql("amount > 40")}`.
         `allocation` says how queues are shared out, the same for all members: a name of
-        `rocketq.consuming.allocation.strategies.STRATEGIES`, or a strategy. `settings` are fields of
-        ConsumerConfig. Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker
-        answers, GroupDisabled, InvalidFilter, ReservedName.
+        `rocketq.consuming.allocation.strategies.STRATEGIES` ("sticky" if none is given), or a strategy.
+        `settings` are fields of ConsumerConfig.
+
+        Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker answers,
+        GroupDisabled, InvalidFilter, ReservedName.
         """
         chosen = config or ConsumerConfig(**settings)
         return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, chosen)))
@@ -122,7 +124,7 @@ class Client:
         group: str,
         filter: Tag | Sql | None = None,
         workers: int = 4,
-        allocation: str | AllocationStrategy = "sticky",
+        allocation: str | AllocationStrategy | None = None,
         **settings: Any,
     ) -> Listener | Callable[[Function], Listener]:
         """Call a function for each message, from `workers` threads; a member of `group` like a consumer.
@@ -274,7 +276,7 @@ class Client:
         self,
         group: str,
         filters: Mapping[str, MessageFilter],
-        allocation: str | AllocationStrategy,
+        allocation: str | AllocationStrategy | None,
         config: ConsumerConfig,
     ) -> GroupReader:
         self._check_open()

@@ -24,7 +24,7 @@ from rocketq.consuming.local_offsets import OffsetsFile
 from rocketq.consuming.member import Member
 from rocketq.consuming.member_sessions import Sessions
 from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
-from rocketq.consuming.retries import GiveUp, RetryPolicy, after_failure
+from rocketq.consuming.retries import SUSPEND_MS, GiveUp, RetryPolicy, after_failure
 from rocketq.consuming.sharing_member import SharingMember
 from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
@@ -60,14 +60,16 @@ class GroupReader:
         routes: RouteCache,
         group: str,
         filters: Mapping[str, MessageFilter],
-        allocation: str | AllocationStrategy,
+        allocation: str | AllocationStrategy | None,
         config: ConsumerConfig,
         clock: Clock,
     ) -> None:
         check_user_group(group)
+        check_allocation(allocation, config)
         self.group, self.topics, self.client_id = group, tuple(filters), new_client_id()
         self.config, self._clock, self._transport = config, clock, transport
-        self._retries = RetryPolicy(config.max_attempts, config.suspend_ms if config.ordered else None)
+        suspend_ms = (config.suspend_ms or SUSPEND_MS) if config.ordered else None
+        self._retries = RetryPolicy(config.max_attempts, suspend_ms)
         self._closing, self._is_closed, self._is_recalled = threading.Lock(), False, False
         self._fetching = Fetching(
             transport,
@@ -84,14 +86,13 @@ class GroupReader:
         self._sessions = Sessions(
             transport, routes, group, self.client_id, beat, config, clock, self._fetching, self._wake
         )
-        strategy = strategy_of(allocation)
         self._member: Member
         common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
         if config.offsets_file is not None:
             file = OffsetsFile(config.offsets_file, group)
             self._member = BroadcastMember(*common, beat.start, file, config, clock)
         else:
-            self._member = SharingMember(*common, strategy, config, clock)
+            self._member = SharingMember(*common, strategy_of(allocation or "sticky"), config, clock)
         try:
             self._member.start()
         except BaseException:
@@ -267,6 +268,16 @@ class GroupReader:
 
     def _wake(self) -> None:
         self._member.wake()
+
+
+def check_allocation(allocation: str | AllocationStrategy | None, config: ConsumerConfig) -> None:
+    """Raise InvalidConfiguration for an unknown strategy, and for one where there is nothing to share out."""
+    if allocation is not None:
+        strategy_of(allocation)
+        if config.broadcasting:
+            raise InvalidConfiguration(
+                "allocation", allocation, "a broadcasting member reads all queues", hint="Leave it out."
+            )
 
 
 def limits_of(config: ConsumerConfig) -> ConsumerLimits:

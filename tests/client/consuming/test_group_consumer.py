@@ -415,6 +415,8 @@ def test_wrong_arguments_are_refused_before_anything_is_asked(mq: Client, topic:
         nowhere.consumer("g", [])
     with pytest.raises(InvalidConfiguration, match="no such strategy"):
         nowhere.consumer("g", "t", allocation="fair")
+    with pytest.raises(InvalidConfiguration, match="reads all queues"):
+        nowhere.consumer("g", "t", allocation="average", broadcasting=True, offsets_file="x")
     with pytest.raises(InvalidConfiguration, match="share no queue"):
         nowhere.consumer("g", "t", broadcasting=True, ordered=True, offsets_file="x")
     with pytest.raises(ReservedName):
