@@ -217,9 +217,9 @@ class Prefetch:
                 return delivery
         return None
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, now_ms: int) -> int | None:
         """Return when a message that failed is due next, None if none waits."""
-        times = (state.next_due_ms() for state in self._states.values() if not state.is_leaving)
+        times = (state.next_due_ms(now_ms) for state in self._states.values() if not state.is_leaving)
         return min((time for time in times if time is not None), default=None)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:

@@ -124,7 +124,7 @@ class GroupReader:
                     return delivery
                 if until_ms is not None and now_ms >= until_ms:
                     return None
-                changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms()))
+                changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms(now_ms)))
 
     def _meet_error(self, raising: bool) -> None:
         """Raise what keeps the member from going on, or log it once."""
@@ -254,9 +254,11 @@ class GroupReader:
                 return
             self._is_closed = True
             self.recall()
-            self._member.close()
-            self._transport.close()
-            self._fetching.stop()
+            try:
+                self._member.close()
+            finally:
+                self._transport.close()
+                self._fetching.stop()
 
     @property
     def is_closed(self) -> bool:

@@ -95,8 +95,10 @@ class Member(ABC):
         self._wake.set()
         if self._is_started:
             self._ended.wait()
-        self._finish()
-        self._sessions.leave()
+        try:
+            self._finish()
+        finally:
+            self._sessions.leave()
 
     # --- what kinds of members differ in -----------------------------------------
 

@@ -196,12 +196,11 @@ class ProcessQueue:
                 return retry.delivery
         return None
 
-    def next_due_ms(self) -> int | None:
-        """Return when a message that failed is due next, None if none waits."""
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """Return when, after now, a message that failed is due next; None if none waits."""
         times = [retry.due_ms for retry in self.retries if retry.due_ms is not None]
-        if self.held_until_ms and self.slices:
-            times.append(self.held_until_ms)
-        return min(times, default=None)
+        times.append(self.held_until_ms)
+        return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
 
     # --- failures ----------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from rocketq.consuming.member_sessions import Sessions
 from rocketq.consuming.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
 from rocketq.consuming.start_offsets import group_offsets
 from rocketq.consuming.subscriptions import MessageFilter
-from rocketq.errors import BrokerUnreachable, ClaimLost, MemberUnknown, RocketqError
+from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.group_documents import (
@@ -65,13 +65,25 @@ class SharingMember(Member):
         #: Queues to be given back, and when at the latest.
         self._leaving: dict[MessageQueue, int] = {}
         #: Queues that were given back here and not yet at their brokers.
-        self._to_release: dict[MessageQueue, ClaimedOffset] = {}
+        #: With whether the offset may go back, after a seek.
+        self._to_release: dict[MessageQueue, tuple[ClaimedOffset, bool]] = {}
         self._release_due_ms = 0
+        #: What the last round decided from, if nothing was left to do after it.
+        self._settled: object = None
 
     # --- rounds ------------------------------------------------------------------
 
     def _balance(self, queues: Mapping[str, list[MessageQueue]]) -> None:
-        shares = shares_of(self._client_id, queues, self._sessions.known(), self._owners(), self._strategy)
+        known = self._sessions.known()
+        seen = (
+            {topic: tuple(of_topic) for topic, of_topic in queues.items()},
+            {broker: members.version for broker, members in known.items()},
+            frozenset(self._owned()),
+        )
+        if seen == self._settled:
+            return
+        self._settled = None
+        shares = shares_of(self._client_id, queues, known, self._owners(), self._strategy)
         unknown = shares.unknown | (self._filters.keys() - queues.keys())
         moves = moves_to(shares.with_unknown(unknown), self._owned(), self._leaving)
         self._leave(moves)
@@ -80,6 +92,8 @@ class SharingMember(Member):
         self._refusals = self._refusals + 1 if refused or len(claimed) < len(moves.claim) else 0
         if self._refusals:
             self._round_due_ms = self._clock.monotonic_ms() + again_in_ms(self._refusals)
+        elif not (unknown or moves.leave or moves.claim):
+            self._settled = seen
 
     def _owners(self) -> dict[MessageQueue, str]:
         """Return who owns each queue, as the brokers say, and of its own as the member knows."""
@@ -122,9 +136,11 @@ class SharingMember(Member):
                 self._begin(broker, answer.granted)
                 missing -= len(answer.granted)
                 self._fetching.is_well(("claims", broker))
+            except Closed:
+                raise
             except MemberUnknown:
                 self._sessions.forget(broker)
-            except BrokerUnreachable as error:
+            except RocketqError as error:
                 self._routes.invalidate(wanted[0].topic)
                 self._fetching.log_once(("claims", broker), error)
         return missing
@@ -192,20 +208,20 @@ class SharingMember(Member):
             state.leave()
             self._fetching.prefetch.remove(queue)
             if release and state.epoch is not None:
-                offset = state.committable()
+                offset = ClaimedOffset(queue.topic, queue.queue, state.epoch, state.committable())
+                self._to_release[queue] = (offset, state.sought)
                 self._release_due_ms = 0
-                self._to_release[queue] = ClaimedOffset(queue.topic, queue.queue, state.epoch, offset)
             self._fetching.changed.notify_all()
 
     def _release(self) -> None:
         """Commit and release at their brokers what was given back here; what fails is kept for later."""
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in self._to_release:
-            by_broker[queue.broker].append(queue)
-        for broker, queues in by_broker.items():
-            offsets = tuple(self._to_release[queue] for queue in queues)
+        together: dict[tuple[str, bool], list[MessageQueue]] = defaultdict(list)
+        for queue, (_, reset) in self._to_release.items():
+            together[queue.broker, reset].append(queue)
+        for (broker, reset), queues in together.items():
+            offsets = tuple(self._to_release[queue][0] for queue in queues)
             try:
-                self._commit_claimed(broker, MemberCommit(self._client_id, offsets, release=True))
+                self._commit_claimed(broker, MemberCommit(self._client_id, offsets, reset, release=True))
             except RocketqError as error:
                 self._fetching.log_once(("release", broker), error)
                 self._release_due_ms = self._clock.monotonic_ms() + self._config.retry_ms
@@ -299,10 +315,14 @@ class SharingMember(Member):
     def _drop_ended_sessions(self) -> None:
         now_ms = self._clock.monotonic_ms()
         for session in self._sessions:
-            if session.is_joined and now_ms >= session.ends_ms:
+            why = f"the broker answered nothing for {session.timeout_ms} ms"
+            is_over = session.is_joined and now_ms >= session.ends_ms
+            if is_over:
                 self._sessions.forget(session.broker)
-                for queue, epoch in self._owned_at(session.broker).items():
-                    self._lose(queue, f"the broker answered nothing for {session.timeout_ms} ms", epoch)
+            elif session.refusal is not None:
+                is_over, why = True, session.refusal.message
+            for queue, epoch in self._owned_at(session.broker).items() if is_over else ():
+                self._lose(queue, why, epoch)
 
     def _compare(self, answer: HeartbeatAnswer) -> None:
         epochs = {(claim.topic, claim.queue): claim.epoch for claim in answer.claims}

@@ -377,6 +377,9 @@ def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) ->
             consumer.seek(queue, -1)
     with mq.consumer("g-seek", [topic]) as consumer:
         assert consumer.owned()[queue] == 2
+        consumer.seek(queue, 1)
+    with mq.consumer("g-seek", [topic]) as consumer:
+        assert consumer.owned()[queue] == 1, "closing stores what was sought, too"
 
 
 # --- misuse -------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from rocketq import Client, GroupDisabled, LocalCluster
+from rocketq import Client, ConsumedMessage, GroupDisabled, LocalCluster
 from rocketq.errors import ClaimLost, MemberUnknown
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
@@ -108,6 +109,24 @@ def test_a_group_that_is_disabled_stops_its_members_until_it_is_enabled(
         fill(mq, topic, 10, first=10)
         wait_for(lambda: not is_refused() and len(consumer.owned()) == 1)
         wait_for(lambda: sum(consumer.lag().values()) > 0)
+
+
+def test_a_listener_of_a_disabled_group_gets_nothing_more(mq: Client, broker: BrokerApi, topic: str) -> None:
+    fill(mq, topic, 300, queues=1)
+    seen: list[int] = []
+    go_on = threading.Event()
+
+    def handle(message: ConsumedMessage) -> None:
+        seen.append(int(message.body))
+        assert go_on.wait(60)
+
+    with mq.listener(topic, handle, group="t-mute", workers=1, retry_ms=20) as listener:
+        wait_for(lambda: len(seen) == 1)
+        broker.set_group("t-mute", SetGroupRequest(enabled=False))
+        wait_for(lambda: listener.owned() == {})
+        assert isinstance(listener.error, GroupDisabled)
+        go_on.set()
+    assert len(seen) == 1, "what was fetched and not begun is not handed out"
 
 
 def test_a_member_without_any_broker_says_so(topic: str) -> None:
