@@ -146,7 +146,7 @@ class Membership:
     async def watch(
         self, group: str, client_id: str | None, known: str | None, wait_ms: int, receive: Receive
     ) -> GroupMembers:
-        """Return the members; held while their version is `known`.
+        """Return the members; held while their version is `known`, and left out if it still is.
 
         Raises GroupNotFound, GroupDisabled, MemberUnknown, or Disconnected.
         """
@@ -158,7 +158,7 @@ class Membership:
 
         if client_id is None:
             await self._watches.until(is_new, (group,), wait_ms, receive)
-            return self._members(group)
+            return self._members(group, known)
         if not self._sessions.watch_begins(group, client_id, self._clock.monotonic_ms()):
             raise MemberUnknown(group, client_id, self._config.name)
         is_broken = True
@@ -169,7 +169,7 @@ class Membership:
             self._sessions.watch_ends(group, client_id, is_broken, self._clock.monotonic_ms())
         self._entry(group)
         self._check_member(group, client_id)
-        return self._members(group)
+        return self._members(group, known)
 
     def statuses(self, group: str) -> tuple[MemberStatus, ...]:
         """Return the members of a group at this moment."""
@@ -320,12 +320,15 @@ class Membership:
                 self._agreements[group] = found
         return found
 
-    def _members(self, group: str) -> GroupMembers:
+    def _members(self, group: str, known: str | None) -> GroupMembers:
+        version = self._changes.version(group)
+        if version == known:
+            return GroupMembers(self._config.name, group, version, is_changed=False)
         found = self._answers.get(group)
         if found is None:
             members = tuple(_member(each) for each in self._sessions.of(group))
             topics = self.agreement(group).topics
-            found = GroupMembers(self._config.name, group, self._changes.version(group), members, topics)
+            found = GroupMembers(self._config.name, group, version, members, topics)
             if members:
                 self._answers[group] = found
         return found

@@ -87,8 +87,10 @@ def test_a_repeated_heartbeat_tells_nobody_and_another_subscription_does(new_mem
 def test_a_watch_is_answered_as_things_stand_when_its_time_is_over(new_member: NewMember) -> None:
     member = new_member(1)
     version = member.join().members_version
-    assert member.watch_now(version, wait_ms=20).version == version
-    assert member.watch_now("another").version == version
+    same = member.watch_now(version, wait_ms=20)
+    assert (same.version, same.is_changed, same.members, same.topics) == (version, False, (), ())
+    other = member.watch_now("another")
+    assert (other.version, other.is_changed, len(other.members)) == (version, True, 1)
 
 
 def test_a_killed_member_is_missed_and_its_queues_are_released(broker: Http, new_member: NewMember) -> None:
