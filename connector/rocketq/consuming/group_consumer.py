@@ -184,7 +184,6 @@ class Consumer:
                     handled[row] = 1
         except GeneratorExit:
             self._left = (delivery, row)
-            self._reader.take_back(delivery, row + 1)
             raise
 
     def _taken(self, messages_max: int, timeout_ms: int) -> list[Delivery]:
@@ -208,6 +207,8 @@ class Consumer:
         self._end_loop()
         if self._left is not None:
             (delivery, row), self._left = self._left, None
+            if delivery.handled[row] or not self.config.ordered:
+                self._reader.take_back(delivery, row + 1)
             delivery.fail(row, None)
         if self._is_auto:
             for delivery in self._polled:

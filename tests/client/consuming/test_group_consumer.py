@@ -274,6 +274,26 @@ def test_an_ordered_consumer_gets_nothing_behind_a_failed_message(mq: Client, to
                     (7, 3), (8, 1), (9, 1)]  # fmt: skip
 
 
+def test_an_ordered_loop_that_was_left_goes_on_at_its_message(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    seen = []
+    with mq.consumer("g-left-ordered", [topic], ordered=True, suspend_ms=10) as consumer:
+        for acknowledged in (False, True, False):
+            for message in consumer:
+                seen.append((message.offset, message.attempt))
+                if len(seen) % 4 == 3:
+                    if acknowledged:
+                        message.ack()
+                    break
+        for message in consumer:
+            seen.append((message.offset, message.attempt))
+            if message.offset == 9:
+                break
+    # Left at 2, at 5 after its ack, and at 9.
+    first, again = [(offset, 1) for offset in range(10)], [(2, 2), (9, 2)]
+    assert seen == sorted(first + again)
+
+
 def test_a_batch_can_be_committed_and_the_rest_comes_again(mq: Client, topic: str) -> None:
     fill(mq, topic, 1_000, queues=2)
     with mq.consumer("g-arrow", [topic], ack="manual") as consumer:
