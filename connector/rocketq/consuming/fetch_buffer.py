@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
 from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
@@ -46,7 +47,7 @@ class ConsumerLimits:
 
 
 #: The least that a pull asks for, however many queues share the buffer.
-PULL_BYTES_MIN: int = 64 * 1024
+PULL_BYTES_MIN: Final = 64 * 1024
 
 
 class Prefetch:

@@ -160,6 +160,12 @@ class GroupReader:
                 state.leave()
             self._fetching.changed.notify_all()
 
+    def wait_until_idle(self, timeout_ms: int) -> None:
+        """Wait until nobody works on a message, at most `timeout_ms`."""
+        with self._fetching.changed:
+            states = self._fetching.prefetch.states
+            self._fetching.changed.wait_for(lambda: all(s.is_idle for s in states()), timeout_ms / 1000)
+
     def settled(self) -> None:
         """Say that messages were acknowledged: there may be room to fetch, or a queue may go on."""
         with self._fetching.changed:

@@ -222,7 +222,15 @@ def test_a_loop_acknowledges_a_message_when_it_asks_for_the_next(mq: Client, top
             if number == 4:
                 break
     with mq.consumer("g-loop", [topic]) as consumer:
-        assert sum(consumer.owned().values()) == 7, "the block ended without an exception"
+        assert sum(consumer.owned().values()) == 6, "break does not acknowledge"
+        for message in consumer:
+            message.ack()
+            break
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 7
+        consumer.poll(max_messages=2, timeout_ms=WAIT_MS)
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 9, "the block ended without an exception"
 
 
 def test_a_loop_that_was_left_tries_its_message_again_later(cluster: LocalCluster, topic: str) -> None:
@@ -319,6 +327,45 @@ def test_an_arrow_loop_gives_an_empty_batch_when_nothing_comes(mq: Client, topic
         consumer.commit(pa.RecordBatch.from_pylist([], schema=CONSUMED_SCHEMA))
         with pytest.raises(InvalidConfiguration, match="columns are missing"):
             consumer.commit(pa.RecordBatch.from_pylist([{"body": b""}]))
+
+
+def test_a_batch_at_which_a_loop_was_left_is_handed_out_again(mq: Client, topic: str) -> None:
+    fill(mq, topic, 500, queues=2)
+    with mq.consumer("g-arrow-left", [topic]) as consumer:
+        for batch in consumer.arrow(max_rows=200, timeout_ms=WAIT_MS):
+            left = sorted(int(body.as_py()) for body in batch.column("body"))
+            break
+        read = []
+        for batch in consumer.arrow(max_rows=200, timeout_ms=0):
+            if not batch.num_rows:
+                break
+            read += [int(body.as_py()) for body in batch.column("body")]
+        assert sorted(read) == list(range(500))
+        assert set(left) < set(read)
+
+
+def test_closing_waits_for_the_thread_that_handles_a_message(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    begun, go_on = threading.Event(), threading.Event()
+    handled: list[int] = []
+    consumer = mq.consumer("g-wait", [topic], hand_over_ms=60_000)
+
+    def handle() -> None:
+        for message in consumer:
+            begun.set()
+            assert go_on.wait(60)
+            handled.append(message.offset)
+
+    handling = threading.Thread(target=handle)
+    handling.start()
+    assert begun.wait(60)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    go_on.set()
+    closing.join()
+    handling.join()
+    with mq.consumer("g-wait", [topic]) as again:
+        assert list(again.owned().values()) == [len(handled)]
 
 
 def test_committing_without_arguments_covers_what_was_handed_out(mq: Client, topic: str) -> None:
