@@ -170,8 +170,9 @@ class Prefetch:
     # --- handing out -------------------------------------------------------------
 
     def error(self) -> RocketqError | None:
-        """Return the error of a queue whose slices are all handed out."""
-        return next((s.error for s in self._states.values() if s.error and not s.slices), None)
+        """Return the error of a queue of which nothing more is handed out."""
+        states = self._states.values()
+        return next((s.error for s in states if s.error and (s.is_stopped or not s.slices)), None)
 
     def has_messages(self) -> bool:
         return any(state.slices for state in self._states.values())

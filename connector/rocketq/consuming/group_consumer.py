@@ -49,6 +49,8 @@ class Consumer:
         self._left: tuple[Delivery, int] | None = None
         self._left_batch: list[Delivery] = []
         self._loop: Generator[ConsumedMessage] | Generator[pa.RecordBatch] | None = None
+        #: What a loop is going through.
+        self._current: Delivery | None = None
         #: The thread that takes messages.
         self._taker: threading.Thread | None = None
 
@@ -130,6 +132,8 @@ class Consumer:
     def pause(self, *queues: MessageQueue) -> None:
         """Hand out and fetch nothing of these queues until `resume`, or until another member gets them."""
         self._set_paused(queues, True)
+        if self._current is not None and self._current.queue in queues:
+            self._current.is_recalled = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Go on with paused queues."""
@@ -178,6 +182,7 @@ class Consumer:
 
     def _rows(self, delivery: Delivery) -> Generator[ConsumedMessage]:
         handled, is_auto, row = delivery.handled, self._is_auto, 0
+        self._current = delivery
         try:
             for row, message in enumerate(delivery.messages()):
                 if delivery.is_recalled:

@@ -143,11 +143,12 @@ class GroupReader:
         """Take back the messages of a delivery from `row` on, on which nobody has begun to work."""
         with self._fetching.changed:
             state = self._of(delivery)
-            if state is None:
+            # What is handled already was acknowledged, or put back when a message before it failed.
+            if state is None or row >= delivery.rows or delivery.handled[row]:
                 return
-            if delivery.is_recalled:
+            if state.is_leaving:
                 state.take_back(delivery, row)
-            elif row < delivery.rows:
+            else:
                 state.put_back(delivery, row, 0)
                 state.next_attempt = delivery.attempt
             self._fetching.changed.notify_all()
@@ -200,11 +201,9 @@ class GroupReader:
             now_ms = self._clock.monotonic_ms()
             if isinstance(decision, GiveUp):
                 failed = message_id(delivery.queue, delivery.offsets[row])
-                state.error = RetriesExhausted(failed, decision.attempts)
                 state.retry_later(delivery, row, None)
-                # What lies behind it stays where it is: the queue stands still until it is sought elsewhere.
-                state.slices.clear()
-            elif self.config.ordered and not delivery.is_recalled:
+                state.stop(RetriesExhausted(failed, decision.attempts))
+            elif self.config.ordered and not state.is_leaving:
                 state.put_back(delivery, row, now_ms + decision.delay_ms)
             else:
                 state.retry_later(delivery, row, now_ms + decision.delay_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -336,10 +337,10 @@ def test_a_batch_at_which_a_loop_was_left_is_handed_out_again(mq: Client, topic:
             left = sorted(int(body.as_py()) for body in batch.column("body"))
             break
         read = []
-        for batch in consumer.arrow(max_rows=200, timeout_ms=0):
-            if not batch.num_rows:
-                break
+        for batch in consumer.arrow(max_rows=200, timeout_ms=WAIT_MS):
             read += [int(body.as_py()) for body in batch.column("body")]
+            if len(read) >= 500:
+                break
         assert sorted(read) == list(range(500))
         assert set(left) < set(read)
 
@@ -426,6 +427,43 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(mq: Client, topic: str
         consumer.resume(one)
         read += take(consumer, 40 - len(read))
     assert numbers(read) == list(range(40))
+
+
+def test_a_pause_or_seek_in_a_loop_holds_from_the_next_message_on(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 100)
+    with mq.consumer("g-within", [topic]) as consumer:
+        seen = []
+        for message in consumer:
+            seen.append(message.offset)
+            if message.offset == 9 and len(seen) == 10:
+                consumer.seek(message.queue, 5)
+            if len(seen) == 20:
+                consumer.pause(message.queue)
+                message.ack()
+                break
+        assert seen == [*range(10), *range(5, 15)]
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume(*consumer.owned())
+        assert [message.offset for message in take(consumer, 85)] == list(range(15, 100))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_nothing_behind_a_message_that_was_given_up_is_handed_out(
+    mq: Client, topic: str, ordered: bool
+) -> None:
+    one_queue(mq, topic, 100)
+    seen = []
+    with mq.consumer(f"g-up-{ordered}", [topic], ordered=ordered, max_attempts=1) as consumer:
+        loop = iter(consumer)
+        for message in itertools.islice(loop, 31):
+            seen.append(message.offset)
+        message.nack()
+        with pytest.raises(RetriesExhausted):
+            next(loop)
+        assert seen == list(range(31))
+        assert list(consumer.owned().values()) == [30]
+        consumer.seek(message.queue, 31)
+        assert [message.offset for message in take(consumer, 69)] == list(range(31, 100))
 
 
 def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) -> None:
