@@ -107,7 +107,7 @@ class Membership:
     # --- members ------------------------------------------------------------------------
 
     async def heartbeat(self, group: str, client_id: str, beat: Heartbeat, address: str) -> HeartbeatAnswer:
-        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled."""
+        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled, Conflict."""
         check_user_group(group)
         _check_client(client_id)
         check_subscriptions(beat.subscriptions)
@@ -120,6 +120,7 @@ class Membership:
             await self._completions.outcome(partial(self._store.create, group))
         if (ending := self._ending.get((group, client_id))) is not None:
             await asyncio.shield(ending)
+        await self._check_same_process(group, client_id, beat)
         entry = self._entry(group)
         now_ms = self._clock.monotonic_ms()
         joined = self._sessions.beat(group, client_id, beat, address, timeout_ms, now_ms)
@@ -148,26 +149,25 @@ class Membership:
     ) -> GroupMembers:
         """Return the members; held while their version is `known`, and left out if it still is.
 
-        Raises GroupNotFound, GroupDisabled, MemberUnknown, or Disconnected.
+        Raises GroupDisabled, Disconnected; MemberUnknown for a member, GroupNotFound for another caller.
         """
         check_name("group", group)
-        self._entry(group)
 
         def is_new() -> bool:
             return self._changes.version(group) != known
 
         if client_id is None:
+            self._entry(group)
             await self._watches.until(is_new, (group,), wait_ms, receive)
             return self._members(group, known)
-        if not self._sessions.watch_begins(group, client_id, self._clock.monotonic_ms()):
-            raise MemberUnknown(group, client_id, self._config.name)
+        self._check_member(group, client_id)
+        self._sessions.watch_begins(group, client_id, self._clock.monotonic_ms())
         is_broken = True
         try:
             await self._watches.until(is_new, (group,), wait_ms, receive)
             is_broken = False
         finally:
             self._sessions.watch_ends(group, client_id, is_broken, self._clock.monotonic_ms())
-        self._entry(group)
         self._check_member(group, client_id)
         return self._members(group, known)
 
@@ -189,6 +189,10 @@ class Membership:
 
     def client_ids(self, group: str) -> tuple[str, ...]:
         return tuple(each.client_id for each in self._sessions.of(group))
+
+    @property
+    def held_watches(self) -> int:
+        return len(self._watches)
 
     def connected(self) -> Mapping[Connected, int]:
         """Return how many members there are of each group, language and version."""
@@ -300,7 +304,25 @@ class Membership:
 
     # --- what is known ------------------------------------------------------------------
 
+    async def _check_same_process(self, group: str, client_id: str, beat: Heartbeat) -> None:
+        """Tell a member from another one that has its client id: only one of the two may act under it.
+
+        The one that is there stays while it has a watch (Conflict for the other). Otherwise it is gone, and
+        loses its queues: the new one must not commit under the epochs of the old one.
+        """
+        old = self._sessions.get(group, client_id)
+        if old is None or old.beat is None or old.beat.started_at_us == beat.started_at_us:
+            return
+        if old.watches:
+            raise Conflict(
+                f"client id {client_id!r}", f"another live member of group {group!r} has it ({old.address})",
+                "Give each member a client id of its own.",
+            )  # fmt: skip
+        await self.leave(group, client_id)
+
     def _check_member(self, group: str, client_id: str) -> None:
+        """Raise GroupDisabled, or MemberUnknown if the broker has no heartbeat of the member."""
+        self._store.check_enabled(group)
         session = self._sessions.get(group, client_id)
         if session is None or session.beat is None:
             raise MemberUnknown(group, client_id, self._config.name)
