@@ -70,7 +70,7 @@ class Membership:
         self._store = store
         self._completions = completions
         self._loop = asyncio.get_running_loop()
-        self._sessions: Sessions[Heartbeat] = Sessions()
+        self._sessions: Sessions[Heartbeat] = Sessions(config.held_calls_max)
         self._watches: LongPoll[str] = LongPoll(clock, config.held_calls_max, "changes of a group")
         self._changes = _Changes(self._loop, clock, self._sessions.count, self._wake)
         self._agreements: dict[str, Agreement] = {}
@@ -81,6 +81,7 @@ class Membership:
         self._ending: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at_ms = 0
         self._stopped = False
 
     # --- life ---------------------------------------------------------------------------
@@ -281,8 +282,7 @@ class Membership:
         if not self._sessions.count(group):
             self._wanted.pop(group, None)
         self._changes.note(group)
-        if self._timer is None and len(self._sessions) and not self._stopped:
-            self._timer = self._loop.call_later(EXPIRY_CHECK_MS / 1000, self._expire)
+        self._set_timer()
 
     def _wake(self, group: str) -> None:
         self._watches.changed((group,))
@@ -290,11 +290,15 @@ class Membership:
     def _expire(self) -> None:
         """End the sessions whose time is over; look again later while there are any."""
         self._timer = None
-        for group, client_id in self._sessions.due(self._clock.monotonic_ms()):
+        for group, client_id in self._sessions.due(self._clock.monotonic_ms(), self._look_at_ms):
             log.info("session_ended", group=group, client_id=client_id)
             self._ends.add(task := self._loop.create_task(self.leave(group, client_id)))
             task.add_done_callback(self._ended)
-        if len(self._sessions) and self._timer is None:
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is None and len(self._sessions) and not self._stopped:
+            self._look_at_ms = self._clock.monotonic_ms() + EXPIRY_CHECK_MS
             self._timer = self._loop.call_later(EXPIRY_CHECK_MS / 1000, self._expire)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
