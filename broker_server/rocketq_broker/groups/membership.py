@@ -216,10 +216,10 @@ class Membership:
 
     async def claim(self, group: str, request: ClaimRequest) -> ClaimAnswer:
         """Give a member the queues that nobody owns. Raises GroupDisabled, MemberUnknown, Conflict."""
+        check_name("group", group)
         _check_count(len(request.queues))
-        entry = self._entry(group)
         self._check_member(group, request.client_id)
-        agreement = self._agreement(group, entry)
+        agreement = self.agreement(group)
         if agreement.model is MessageModel.BROADCASTING:
             raise Conflict(
                 f"group {group!r}", "it is broadcasting: each member reads every queue, and nobody owns one",
@@ -238,14 +238,14 @@ class Membership:
 
     async def release(self, group: str, request: ReleaseRequest) -> None:
         """Take queues from a member that gives them back."""
+        check_name("group", group)
         _check_count(len(request.queues))
-        self._store.entry(group)
         self._released(group, await self._completions.outcome(partial(self._store.release, group, request)))
 
     async def commit(self, group: str, request: MemberCommit) -> GroupOffsets:
-        """Store a member's progress. Raises GroupNotFound, ClaimLost, OffsetOutOfRange."""
+        """Store a member's progress. Raises ClaimLost, TopicNotFound, QueueNotFound, OffsetOutOfRange."""
+        check_name("group", group)
         _check_count(len(request.offsets))
-        self._store.entry(group)
         write = partial(self._store.commit_claimed, group, request)
         answer: GroupOffsets = await self._completions.outcome(write)
         if request.release:
