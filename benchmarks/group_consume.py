@@ -8,12 +8,14 @@ One backlog of messages of 100 bytes lies on a broker. In turn, the whole of it 
     group, Arrow       `Consumer.arrow`
 
 A group is new in each turn, so it claims, begins and commits as a member does. Besides, members of a group
-come and go, and the time is taken until all queues have owners again.
+come and go, and the time is taken until all queues have owners again. And a message is sent every ms, and the
+time is taken until the function of an idle listener gets it.
 """
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,7 +24,7 @@ from typing import Any, Final
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from rocketq import Client, Consumer, LocalCluster, MessageQueue
+from rocketq import Client, ConsumedMessage, Consumer, LocalCluster, MessageQueue
 
 TOPIC: Final = "bench"
 QUEUES: Final = 8
@@ -31,6 +33,7 @@ MESSAGES: Final = 2_000_000
 OBJECTS_TARGET: Final = 2.0
 MEMBERS: Final = 8
 SHARED_QUEUES: Final = 64
+DELAYED_MESSAGES: Final = 3_000
 
 _groups: Iterator[int] = count()
 
@@ -123,6 +126,28 @@ def hand_over_times(mq: Client, turns: int) -> dict[str, float]:
     return {"after_a_member_left": statistics.median(leaving), "after_one_joined": statistics.median(joining)}
 
 
+def listener_delays(mq: Client, messages: int) -> dict[str, float]:
+    """Send a message every ms; return how long they take to the function of an idle listener, in ms."""
+    mq.create_topic("delays", queues=1)
+    delays: list[float] = []
+    arrived = threading.Event()
+
+    def handle(message: ConsumedMessage) -> None:
+        delays.append((time.perf_counter_ns() - int(message.body)) / 1e6)
+        if len(delays) == messages:
+            arrived.set()
+
+    pause = threading.Event()
+    with mq.listener("delays", handle, group="delays", start="latest"), mq.producer() as producer:
+        started = time.perf_counter()
+        for number in range(messages):
+            pause.wait(max(0.0, started + number / 1_000 - time.perf_counter()))
+            producer.send("delays", b"%d" % time.perf_counter_ns())
+        arrived.wait(60)
+    cuts = statistics.quantiles(delays, n=100)
+    return {"p50": cuts[49], "p99": cuts[98]}
+
+
 def measure(chosen: Options) -> dict[str, Any]:
     with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as mq:
         messages = fill(mq, chosen.seed)
@@ -140,7 +165,11 @@ def measure(chosen: Options) -> dict[str, Any]:
             say(
                 f"{MEMBERS} members, {SHARED_QUEUES} queues, {what.replace('_', ' ')}: {seconds * 1e3:.0f} ms"
             )
-    return {**results, "hand_over_seconds": times}
+        delays = listener_delays(mq, DELAYED_MESSAGES)
+        say(
+            f"from send to listener, p50 {delays['p50']:.1f} ms, p99 {delays['p99']:.1f} ms (target 3 and 15)"
+        )
+    return {**results, "hand_over_seconds": times, "listener_delay_ms": delays}
 
 
 def main() -> None:

@@ -312,7 +312,7 @@ def _control_plane(
     registry.register(
         GroupCollector(
             broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
-            ages.latest,
+            ages.latest, lambda: broker.members.held_watches,
         )
     )  # fmt: skip
     registry.register(

@@ -90,16 +90,18 @@ class Client:
         group: str,
         topics: Topics,
         *,
-        allocation: str | AllocationStrategy = "sticky",
+        allocation: str | AllocationStrategy | None = None,
         **settings: Any,
     ) -> Consumer:
         """Return a member of a consumer group, which shares the queues of the topics with the other members.
 
         `topics` is a name, several, or a mapping from each to its filter: `{"orders": Sql("amount > 40")}`.
         `allocation` says how queues are shared out, the same for all members: a name of
-        `rocketq.consuming.allocation.strategies.STRATEGIES`, or a strategy. `settings` are fields of
-        ConsumerConfig. Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker
-        answers, GroupDisabled, InvalidFilter, ReservedName.
+        `rocketq.consuming.allocation.strategies.STRATEGIES` ("sticky" if none is given), or a strategy.
+        `settings` are fields of ConsumerConfig.
+
+        Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker answers,
+        GroupDisabled, InvalidFilter, ReservedName.
         """
         config = ConsumerConfig(**settings)
         return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
@@ -120,7 +122,7 @@ class Client:
         group: str,
         filter: Tag | Sql | None = None,
         workers: int = 4,
-        allocation: str | AllocationStrategy = "sticky",
+        allocation: str | AllocationStrategy | None = None,
         **settings: Any,
     ) -> Listener | Callable[[Function], Listener]:
         """Call a function for each message, from `workers` threads; a member of `group` like a consumer.
@@ -261,7 +263,7 @@ class Client:
         self,
         group: str,
         filters: Mapping[str, MessageFilter],
-        allocation: str | AllocationStrategy,
+        allocation: str | AllocationStrategy | None,
         config: ConsumerConfig,
     ) -> GroupReader:
         self._check_open()

@@ -23,6 +23,10 @@ Reset = Literal["earliest", "latest", "error"]
 GroupStart = Literal["earliest", "latest", "time"]
 Acknowledgement = Literal["auto", "manual"]
 
+#: Bounds of the wait of an ordered consumer (RocketMQ: ConsumeMessageOrderlyService).
+SUSPEND_MS_MIN = 10
+SUSPEND_MS_MAX = 30_000
+
 #: What the producer puts into one request at most; the server's own limit is 16 MiB.
 REQUEST_BYTES_MAX = 12 * 1024 * 1024
 
@@ -172,8 +176,8 @@ class ConsumerConfig:
     offsets_file: str | Path | None = None
     #: How often a message is handed out at most; None: without limit.
     max_attempts: int | None = None
-    #: The wait before the next attempt where order counts (RocketMQ: suspendCurrentQueueTimeMillis).
-    suspend_ms: int = 1_000
+    #: With `ordered`: the wait before the next attempt; None: 1 s (RocketMQ: suspendCurrentQueueTimeMillis).
+    suspend_ms: int | None = None
     #: How often offsets are stored (RocketMQ: persistConsumerOffsetInterval).
     commit_ms: int = 5_000
     #: How often queues are shared out again although nothing changed (RocketMQ: 20 s).
@@ -222,9 +226,22 @@ class ConsumerConfig:
                 "a message that fails holds its queue for the group, and broadcasting members share no queue",
                 hint="Leave out ordered or broadcasting.",
             )
+        self._check_suspension()
         if self.session_timeout_ms is not None and self.session_timeout_ms < SESSION_TIMEOUT_MS_MIN:
             why = f"it must be at least {SESSION_TIMEOUT_MS_MIN}"
             raise InvalidConfiguration("session_timeout_ms", self.session_timeout_ms, why)
+
+    def _check_suspension(self) -> None:
+        if self.suspend_ms is None:
+            return
+        if not self.ordered:
+            raise InvalidConfiguration(
+                "suspend_ms", self.suspend_ms, "only an ordered consumer waits with its queue",
+                hint="Leave it out, or give ordered=True.",
+            )  # fmt: skip
+        if not SUSPEND_MS_MIN <= self.suspend_ms <= SUSPEND_MS_MAX:
+            why = f"it must be between {SUSPEND_MS_MIN} and {SUSPEND_MS_MAX}"
+            raise InvalidConfiguration("suspend_ms", self.suspend_ms, why)
 
 
 def _check_start_time(start: str, start_timestamp_us: int | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import rocketq
 from rocketq import errors
-from rocketq.config import ProducerConfig, PullConsumerConfig, TransportConfig
+from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration
 
 
@@ -77,6 +77,17 @@ def test_a_closed_client_refuses_and_closes_what_it_made() -> None:
         (PullConsumerConfig, {"start_timestamp_us": 5}),
         (PullConsumerConfig, {"offset_reset": "guess"}),
         (PullConsumerConfig, {"pull_bytes": 1 << 40}),
+        (ConsumerConfig, {"start": "group"}),
+        (ConsumerConfig, {"start": "time"}),
+        (ConsumerConfig, {"ack": "sometimes"}),
+        (ConsumerConfig, {"broadcasting": True}),
+        (ConsumerConfig, {"offsets_file": "offsets"}),
+        (ConsumerConfig, {"session_timeout_ms": 10}),
+        (ConsumerConfig, {"queue_span": 0}),
+        (ConsumerConfig, {"suspend_ms": 50}),
+        (ConsumerConfig, {"suspend_ms": 5, "ordered": True}),
+        (ConsumerConfig, {"suspend_ms": 30_001, "ordered": True}),
+        (ConsumerConfig, {"max_attempts": 0}),
         (TransportConfig, {"pool_size": 0}),
     ],
 )

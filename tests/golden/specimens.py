@@ -23,7 +23,7 @@ import pyarrow as pa
 from rocketq import errors
 from rocketq.clock import ManualClock
 from rocketq.errors import message_errors
-from rocketq.model import Message
+from rocketq.model import GroupKind, Message, StartFrom
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
@@ -33,6 +33,14 @@ from rocketq.protocol.broker_documents import (
 )
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.frame_slices import SOURCE, filtered_body
+from rocketq.protocol.group_documents import (
+    ClaimedOffset,
+    ClaimRequest,
+    MemberCommit,
+    QueueOfTopic,
+    SetGroupRequest,
+    StartRule,
+)
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.sink_documents import (
@@ -161,6 +169,28 @@ def fill(store: MessageStore) -> None:
     answer(partial(store.consumer_groups.commit_offsets, "billing", progress))
 
 
+def fill_groups(store: MessageStore) -> None:
+    """What the golden log of groups tells: settings, owners, releases, and the group of a Spark query."""
+    fill(store)
+    groups = store.consumer_groups
+    settings = SetGroupRequest(retries_max=3, start=StartRule(StartFrom.TIME, 7))
+    answer(partial(groups.set, "billing", settings))
+    for member, number in (("a@1", 0), ("b@2", 1)):
+        request = ClaimRequest(member, (QueueOfTopic("orders", number),))
+        answer(partial(groups.claim, "billing", request, ()))
+    commit = MemberCommit("a@1", (ClaimedOffset("orders", 0, 1, 3),), release=True)
+    answer(partial(groups.commit_claimed, "billing", commit))
+    query = CommitOffsetsRequest((GroupOffset("orders", 1, 1),), kind=GroupKind.SPARK)
+    answer(partial(groups.commit_offsets, "query", query))
+    for name in ("deleted", "revoked"):
+        answer(partial(groups.create, name))
+        request = ClaimRequest("a@1", (QueueOfTopic("orders", 0),))
+        answer(partial(groups.claim, name, request, ()))
+    forced = CommitOffsetsRequest((GroupOffset("orders", 0, 1),), force=True)
+    answer(partial(groups.commit_offsets, "revoked", forced))
+    answer(partial(groups.delete, "deleted", (), False))
+
+
 def fill_records(store: MessageStore) -> None:
     """What the golden log of records tells: a topic whose record grew and shrank, and one without."""
     brokers = (store.broker, "broker-b")
@@ -229,6 +259,7 @@ def write() -> None:
     # `commitlog-sinks` stays as it is: it was written before decisions had rows by topic.
     (FILES / "commitlog-sinks-rows").write_bytes(log_of(fill_sinks))
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
+    (FILES / "commitlog-groups").write_bytes(log_of(fill_groups))
 
 
 if __name__ == "__main__":

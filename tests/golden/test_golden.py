@@ -11,12 +11,15 @@ import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.errors.documents import from_document
-from rocketq.model import PullStatus, QueueOffsets
+from rocketq.model import GroupKind, PullStatus, QueueOffsets, StartFrom
 from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.frame import scan
 from rocketq.protocol.frame_slices import open_batch, open_frames
+from rocketq.protocol.group_documents import GroupSettings, StartRule
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
+from rocketq_broker.store.machines.group_table import GroupEntry
 from rocketq_broker.store.store import MessageStore
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
@@ -153,5 +156,28 @@ def test_a_broker_starts_from_a_golden_log_alone(tmp_path: Path) -> None:
             assert found.status == PullStatus.FOUND
             [piece] = open_frames(b"".join(found.chunks), 0)
             assert piece.batch == specimens.batch()
+    finally:
+        store.close()
+
+
+def test_a_broker_reads_groups_and_their_owners_from_a_golden_log(tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-groups").read_bytes())
+    store = MessageStore.open(config(tmp_path), clock=ManualClock())
+    try:
+        groups = store.consumer_groups
+        assert store.groups() == ("billing", "query", "revoked")
+        settings = GroupSettings(retries_max=3, start=StartRule(StartFrom.TIME, 7))
+        assert groups.entry("billing") == GroupEntry(settings, GroupKind.CONSUMERS)
+        assert groups.entry("query") == GroupEntry(GroupSettings(), GroupKind.SPARK)
+        assert dict(groups.claims("billing").items()) == {("orders", 1): ("b@2", 2)}
+        assert dict(groups.claims("revoked").items()) == {}
+        told = {each: store.group_offsets(each).offsets for each in store.groups()}
+        assert told == {
+            "billing": (GroupOffset("orders", 0, 3),),
+            "query": (GroupOffset("orders", 1, 1),),
+            "revoked": (GroupOffset("orders", 0, 1),),
+        }
     finally:
         store.close()

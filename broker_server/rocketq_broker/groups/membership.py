@@ -70,7 +70,7 @@ class Membership:
         self._store = store
         self._completions = completions
         self._loop = asyncio.get_running_loop()
-        self._sessions: Sessions[Heartbeat] = Sessions()
+        self._sessions: Sessions[Heartbeat] = Sessions(config.held_calls_max)
         self._watches: LongPoll[str] = LongPoll(clock, config.held_calls_max, "changes of a group")
         self._changes = _Changes(self._loop, clock, self._sessions.count, self._wake)
         self._agreements: dict[str, Agreement] = {}
@@ -81,6 +81,7 @@ class Membership:
         self._ending: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._look_at_ms = 0
         self._stopped = False
 
     # --- life ---------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class Membership:
     # --- members ------------------------------------------------------------------------
 
     async def heartbeat(self, group: str, client_id: str, beat: Heartbeat, address: str) -> HeartbeatAnswer:
-        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled."""
+        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled, Conflict."""
         check_user_group(group)
         _check_client(client_id)
         check_subscriptions(beat.subscriptions)
@@ -120,6 +121,7 @@ class Membership:
             await self._completions.outcome(partial(self._store.create, group))
         if (ending := self._ending.get((group, client_id))) is not None:
             await asyncio.shield(ending)
+        await self._check_same_process(group, client_id, beat)
         entry = self._entry(group)
         now_ms = self._clock.monotonic_ms()
         joined = self._sessions.beat(group, client_id, beat, address, timeout_ms, now_ms)
@@ -146,30 +148,29 @@ class Membership:
     async def watch(
         self, group: str, client_id: str | None, known: str | None, wait_ms: int, receive: Receive
     ) -> GroupMembers:
-        """Return the members; held while their version is `known`.
+        """Return the members; held while their version is `known`, and left out if it still is.
 
-        Raises GroupNotFound, GroupDisabled, MemberUnknown, or Disconnected.
+        Raises GroupDisabled, Disconnected; MemberUnknown for a member, GroupNotFound for another caller.
         """
         check_name("group", group)
-        self._entry(group)
 
         def is_new() -> bool:
             return self._changes.version(group) != known
 
         if client_id is None:
+            self._entry(group)
             await self._watches.until(is_new, (group,), wait_ms, receive)
-            return self._members(group)
-        if not self._sessions.watch_begins(group, client_id, self._clock.monotonic_ms()):
-            raise MemberUnknown(group, client_id, self._config.name)
+            return self._members(group, known)
+        self._check_member(group, client_id)
+        self._sessions.watch_begins(group, client_id, self._clock.monotonic_ms())
         is_broken = True
         try:
             await self._watches.until(is_new, (group,), wait_ms, receive)
             is_broken = False
         finally:
             self._sessions.watch_ends(group, client_id, is_broken, self._clock.monotonic_ms())
-        self._entry(group)
         self._check_member(group, client_id)
-        return self._members(group)
+        return self._members(group, known)
 
     def statuses(self, group: str) -> tuple[MemberStatus, ...]:
         """Return the members of a group at this moment."""
@@ -189,6 +190,10 @@ class Membership:
 
     def client_ids(self, group: str) -> tuple[str, ...]:
         return tuple(each.client_id for each in self._sessions.of(group))
+
+    @property
+    def held_watches(self) -> int:
+        return len(self._watches)
 
     def connected(self) -> Mapping[Connected, int]:
         """Return how many members there are of each group, language and version."""
@@ -211,10 +216,10 @@ class Membership:
 
     async def claim(self, group: str, request: ClaimRequest) -> ClaimAnswer:
         """Give a member the queues that nobody owns. Raises GroupDisabled, MemberUnknown, Conflict."""
+        check_name("group", group)
         _check_count(len(request.queues))
-        entry = self._entry(group)
         self._check_member(group, request.client_id)
-        agreement = self._agreement(group, entry)
+        agreement = self.agreement(group)
         if agreement.model is MessageModel.BROADCASTING:
             raise Conflict(
                 f"group {group!r}", "it is broadcasting: each member reads every queue, and nobody owns one",
@@ -233,14 +238,14 @@ class Membership:
 
     async def release(self, group: str, request: ReleaseRequest) -> None:
         """Take queues from a member that gives them back."""
+        check_name("group", group)
         _check_count(len(request.queues))
-        self._store.entry(group)
         self._released(group, await self._completions.outcome(partial(self._store.release, group, request)))
 
     async def commit(self, group: str, request: MemberCommit) -> GroupOffsets:
-        """Store a member's progress. Raises GroupNotFound, ClaimLost, OffsetOutOfRange."""
+        """Store a member's progress. Raises ClaimLost, TopicNotFound, QueueNotFound, OffsetOutOfRange."""
+        check_name("group", group)
         _check_count(len(request.offsets))
-        self._store.entry(group)
         write = partial(self._store.commit_claimed, group, request)
         answer: GroupOffsets = await self._completions.outcome(write)
         if request.release:
@@ -277,8 +282,7 @@ class Membership:
         if not self._sessions.count(group):
             self._wanted.pop(group, None)
         self._changes.note(group)
-        if self._timer is None and len(self._sessions) and not self._stopped:
-            self._timer = self._loop.call_later(EXPIRY_CHECK_MS / 1000, self._expire)
+        self._set_timer()
 
     def _wake(self, group: str) -> None:
         self._watches.changed((group,))
@@ -286,11 +290,15 @@ class Membership:
     def _expire(self) -> None:
         """End the sessions whose time is over; look again later while there are any."""
         self._timer = None
-        for group, client_id in self._sessions.due(self._clock.monotonic_ms()):
+        for group, client_id in self._sessions.due(self._clock.monotonic_ms(), self._look_at_ms):
             log.info("session_ended", group=group, client_id=client_id)
             self._ends.add(task := self._loop.create_task(self.leave(group, client_id)))
             task.add_done_callback(self._ended)
-        if len(self._sessions) and self._timer is None:
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is None and len(self._sessions) and not self._stopped:
+            self._look_at_ms = self._clock.monotonic_ms() + EXPIRY_CHECK_MS
             self._timer = self._loop.call_later(EXPIRY_CHECK_MS / 1000, self._expire)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -300,7 +308,25 @@ class Membership:
 
     # --- what is known ------------------------------------------------------------------
 
+    async def _check_same_process(self, group: str, client_id: str, beat: Heartbeat) -> None:
+        """Tell a member from another one that has its client id: only one of the two may act under it.
+
+        The one that is there stays while it has a watch (Conflict for the other). Otherwise it is gone, and
+        loses its queues: the new one must not commit under the epochs of the old one.
+        """
+        old = self._sessions.get(group, client_id)
+        if old is None or old.beat is None or old.beat.started_at_us == beat.started_at_us:
+            return
+        if old.watches:
+            raise Conflict(
+                f"client id {client_id!r}", f"another live member of group {group!r} has it ({old.address})",
+                "Give each member a client id of its own.",
+            )  # fmt: skip
+        await self.leave(group, client_id)
+
     def _check_member(self, group: str, client_id: str) -> None:
+        """Raise GroupDisabled, or MemberUnknown if the broker has no heartbeat of the member."""
+        self._store.check_enabled(group)
         session = self._sessions.get(group, client_id)
         if session is None or session.beat is None:
             raise MemberUnknown(group, client_id, self._config.name)
@@ -320,12 +346,15 @@ class Membership:
                 self._agreements[group] = found
         return found
 
-    def _members(self, group: str) -> GroupMembers:
+    def _members(self, group: str, known: str | None) -> GroupMembers:
+        version = self._changes.version(group)
+        if version == known:
+            return GroupMembers(self._config.name, group, version, is_changed=False)
         found = self._answers.get(group)
         if found is None:
             members = tuple(_member(each) for each in self._sessions.of(group))
             topics = self.agreement(group).topics
-            found = GroupMembers(self._config.name, group, self._changes.version(group), members, topics)
+            found = GroupMembers(self._config.name, group, version, members, topics)
             if members:
                 self._answers[group] = found
         return found

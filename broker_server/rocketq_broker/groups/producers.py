@@ -30,7 +30,7 @@ class Producers:
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._sessions: Sessions[ProducerHeartbeat] = Sessions()
+        self._sessions: Sessions[ProducerHeartbeat] = Sessions(config.held_calls_max)
         self._look_at_ms = 0
 
     def heartbeat(self, group: str, client_id: str, beat: ProducerHeartbeat, address: str) -> None:

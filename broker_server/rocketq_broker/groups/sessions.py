@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
-from rocketq.errors import InvalidRequest
+from rocketq.errors import InvalidRequest, SystemBusy
 
 #: For a connection that breaks and is made again.
 WATCH_BROKEN_GRACE_MS: Final = 3_000
@@ -25,6 +25,10 @@ WATCH_BROKEN_GRACE_MS: Final = 3_000
 WATCH_RETURN_GRACE_MS: Final = 15_000
 #: How often it is looked whose session is over.
 EXPIRY_CHECK_MS: Final = 500
+#: A look at the sessions that is so much later than planned is not trusted.
+LATE_MS: Final = 2_000
+#: What a client that finds no place is told to wait.
+RETRY_AFTER_MS: Final = 1_000
 
 B = TypeVar("B")
 
@@ -65,11 +69,13 @@ class Joined:
 class Sessions(Generic[B]):
     """The sessions of all groups of one broker, by group and client id."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
         self._groups: dict[str, dict[str, Session[B]]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
+        return self._count
 
     def __iter__(self) -> Iterator[str]:
         """Yield the groups that have members."""
@@ -86,9 +92,11 @@ class Sessions(Generic[B]):
         return self._groups.get(group, {}).get(client_id)
 
     def beat(self, group: str, client_id: str, beat: B, address: str, timeout_ms: int, now_ms: int) -> Joined:
-        """Take a heartbeat: it begins a session, or renews it."""
+        """Take a heartbeat: it begins a session, or renews it. Raises SystemBusy if there are too many."""
         old = self.get(group, client_id)
         if old is None:
+            if self._count >= self._sessions_max:
+                raise SystemBusy(f"{self._count} clients have a session", RETRY_AFTER_MS)
             self._put(group, Session(client_id, beat, (), address, timeout_ms, now_ms))
             return Joined(True, True)
         # A client that has lost its watch and sends heartbeats is alive.
@@ -110,8 +118,10 @@ class Sessions(Generic[B]):
         """End a session; return what it was, None if there was none."""
         members = self._groups.get(group, {})
         ended = members.pop(client_id, None)
-        if ended is not None and not members:
-            del self._groups[group]
+        if ended is not None:
+            self._count -= 1
+            if not members:
+                del self._groups[group]
         return ended
 
     def end_again(self, group: str, session: Session[B], now_ms: int) -> None:
@@ -137,8 +147,14 @@ class Sessions(Generic[B]):
         until_ms = None if left else now_ms + grace_ms
         self._put(group, replace(old, watches=left, unwatched_until_ms=until_ms))
 
-    def due(self, now_ms: int) -> list[tuple[str, str]]:
-        """Return the group and client id of each session whose time is over; they are still there."""
+    def due(self, now_ms: int, planned_ms: int | None = None) -> list[tuple[str, str]]:
+        """Return the group and client id of each session whose time is over; they are still there.
+
+        `planned_ms` is when the look was planned. If it comes LATE_MS later the broker itself was stopped,
+        and calls of its clients wait to be read: then no session is over before the next look.
+        """
+        if planned_ms is not None and now_ms - planned_ms >= LATE_MS:
+            return []
         return [
             (group, session.client_id)
             for group, members in self._groups.items()
@@ -147,7 +163,9 @@ class Sessions(Generic[B]):
         ]
 
     def _put(self, group: str, session: Session[B]) -> None:
-        self._groups.setdefault(group, {})[session.client_id] = session
+        members = self._groups.setdefault(group, {})
+        self._count += session.client_id not in members
+        members[session.client_id] = session
 
 
 def session_timeout_ms(asked: int | None, low: int, high: int) -> int:

@@ -40,6 +40,7 @@ class GroupCollector(Collector):
         consumers: Callable[[], Mapping[Connected, int]],
         producers: Callable[[], Mapping[Connected, int]],
         ages: Callable[[], Iterable[TopicAge]],
+        held_watches: Callable[[], int],
     ) -> None:
         self._node = (cluster, "broker", broker)
         self._connections = (
@@ -47,6 +48,7 @@ class GroupCollector(Collector):
             ("rocketmq_producer_connections", "Members of producer groups.", "producer_group", producers),
         )
         self._ages = ages
+        self._held_watches = held_watches
 
     def collect(self) -> Iterator[Metric]:
         for name, text, label, connected in self._connections:
@@ -62,3 +64,4 @@ class GroupCollector(Collector):
         for each in self._ages():
             ages.add_metric((*self._node, each.topic, each.group), each.lag_ms)
         yield ages
+        yield GaugeMetricFamily("rocketq_held_watches", "Watches of members that wait.", self._held_watches())

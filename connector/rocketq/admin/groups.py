@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rocketq.admin.live_masters import LiveMasters
-from rocketq.errors import QueueNotFound, TopicNotFound
+from rocketq.errors import InvalidConfiguration, QueueNotFound, TopicNotFound
 from rocketq.errors.group_errors import GroupNotFound, MembersActive
-from rocketq.model import GroupKind, MessageQueue
+from rocketq.model import GroupKind, MessageModel, MessageQueue
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.group_documents import (
     CloneRequest,
@@ -27,6 +27,7 @@ from rocketq.protocol.group_documents import (
     ResetRequest,
     ResetTarget,
     SetGroupRequest,
+    StartRule,
 )
 
 T = TypeVar("T")
@@ -131,11 +132,23 @@ class GroupAdmin:
 
     # --- what changes -------------------------------------------------------------
 
-    def set(self, group: str, request: SetGroupRequest) -> dict[str, GroupSettings]:
-        """Create a group, or change its settings, on every master; return them by broker.
+    def set(
+        self,
+        group: str,
+        *,
+        enabled: bool | None = None,
+        retries_max: int | None = None,
+        model: MessageModel | None = None,
+        start: StartRule | None = None,
+        ordered: bool | None = None,
+        unset: Collection[str] = (),
+    ) -> dict[str, GroupSettings]:
+        """Create a group, or change what is given of its settings, on every master; return them by broker.
 
-        Raises InvalidRequest, InvalidName, ReservedName.
+        Disabling a group ends its members. `unset` names settings ("model", "start", "ordered") that its
+        oldest member is to say again. Raises InvalidRequest, InvalidName, ReservedName.
         """
+        request = SetGroupRequest(enabled, retries_max, model, start, ordered, tuple(unset))
         return {each.broker: each.set_group(group, request).settings for each in self._masters.apis()}
 
     def delete(self, group: str, *, force: bool = False) -> list[str]:
@@ -155,7 +168,7 @@ class GroupAdmin:
         self,
         group: str,
         topic: str,
-        to: ResetTarget,
+        to: ResetTarget | str,
         *,
         offset: int | None = None,
         at_us: int | None = None,
@@ -165,10 +178,16 @@ class GroupAdmin:
     ) -> list[QueueMove]:
         """Put a group's progress in a topic elsewhere; return what was done, or with `dry_run` would be.
 
-        `offset` belongs to ResetTarget.OFFSET, `at_us` (µs since 1970, when stored) to TIME; `queues` are all
-        of the topic unless they are given. Raises GroupNotFound if no broker has the group, TopicNotFound,
-        QueueNotFound, OffsetOutOfRange, and MembersActive unless `force`: nothing is changed then.
+        `to` is "earliest", "latest", "offset" (with `offset`) or "time" (with `at_us`, the store time in µs
+        since 1970); `queues` are all of the topic unless they are given. Raises GroupNotFound if no broker
+        has the group, TopicNotFound, QueueNotFound, OffsetOutOfRange, and MembersActive unless `force`:
+        nothing is changed then.
         """
+        try:
+            target = ResetTarget(to)
+        except ValueError:
+            hint = f"Use one of {', '.join(ResetTarget)}."
+            raise InvalidConfiguration("to", to, "is no place to go to", hint=hint) from None
         self.describe(group)
         chosen: dict[str, tuple[int, ...]] | None = None
         if queues is not None:
@@ -179,7 +198,7 @@ class GroupAdmin:
 
         def reset(master: BrokerApi, dry_run: bool, force: bool) -> OffsetMoves:
             only = None if chosen is None else chosen[master.broker]
-            request = ResetRequest(topic, to, offset, at_us, only, dry_run, force, create=True)
+            request = ResetRequest(topic, target, offset, at_us, only, dry_run, force, create=True)
             return master.reset_group(group, request)
 
         return self._move(group, masters, reset, dry_run, force)

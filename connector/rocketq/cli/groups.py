@@ -143,18 +143,17 @@ def set_group(
       rocketq group set billing --unset start
     """
     from rocketq.model import MessageModel
-    from rocketq.protocol.group_documents import SetGroupRequest
 
-    request = SetGroupRequest(
-        enabled,
-        retries_max,
-        None if model is None else MessageModel(model),
-        _start_rule(start, start_time),
-        ordered,
-        unset,
-    )
     with administration(nameservers) as admin:
-        made = admin.groups.set(name, request)
+        made = admin.groups.set(
+            name,
+            enabled=enabled,
+            retries_max=retries_max,
+            model=None if model is None else MessageModel(model),
+            start=_start_rule(start, start_time),
+            ordered=ordered,
+            unset=unset,
+        )
     show([{"broker": broker, **_settings_row(settings)} for broker, settings in made.items()], output)
 
 

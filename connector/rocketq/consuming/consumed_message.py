@@ -30,13 +30,13 @@ FailHandler: TypeAlias = "Callable[[Delivery, int, int | None], None]"
 class Delivery:
     """Messages of one queue that were handed out together, in order.
 
-    `attempt` says for the how manieth time they are handed out, from 1; `handled` has a 1 for each message
-    that is acknowledged or was taken over by a later delivery.
+    `attempt` is 1 when they are handed out for the first time. `handled` has a 1 for each message that is
+    acknowledged, or that a later delivery has taken over. `size` is their size in bytes.
     """
 
     __slots__ = (
-        "_bodies", "_keys", "_offsets", "_tags", "attempt", "fail_handler", "handled", "is_recalled",
-        "piece", "queue", "size",
+        "_bodies", "_keys", "_offsets", "_others", "_tags", "attempt", "fail_handler", "handled",
+        "is_recalled", "piece", "queue", "size",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class Delivery:
         self._keys: list[bytes | None] | None = None
         self._tags: list[str | None] | None = None
         self._offsets: Sequence[int] | None = None
+        self._others: dict[str, list[Any]] = {}
 
     @property
     def rows(self) -> int:
@@ -91,9 +92,9 @@ class Delivery:
         if not self.handled[row]:
             self.fail_handler(self, row, delay_ms)
 
-    def messages(self, first: int = 0) -> list[ConsumedMessage]:
-        """Return the messages from row `first` on."""
-        return list(map(ConsumedMessage, repeat(self), range(first, self.rows)))
+    def messages(self) -> list[ConsumedMessage]:
+        """Return the messages as views."""
+        return list(map(ConsumedMessage, repeat(self), range(self.rows)))
 
     # --- values, made when they are first asked for --------------------------------
 
@@ -126,13 +127,11 @@ class Delivery:
         return self._offsets
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value of a column that few programs read."""
-        return self.piece.batch.column(name)[row].as_py()
-
-    def born_at_us(self, row: int) -> int | None:
-        born = self.piece.batch.column("born_at")[row]
-        value: int | None = born.cast(pa.int64()).as_py()
-        return value
+        """Return a value of a column that fewer programs read; times are in µs."""
+        if name not in self._others:
+            column = self.piece.batch.column(name)
+            self._others[name] = column_values(column.cast(pa.int64()) if name == "born_at" else column)
+        return self._others[name][row]
 
 
 class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -164,7 +163,8 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
     @property
     def born_at_us(self) -> int | None:
         """When the producer made it, in µs since 1970."""
-        return self._delivery.born_at_us(self._row)
+        born: int | None = self._delivery.value("born_at", self._row)
+        return born
 
     @property
     def stored_at_us(self) -> int:
@@ -185,7 +185,7 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
 
     @property
     def attempt(self) -> int:
-        """For the how manieth time this member hands it out, from 1."""
+        """1 when this member hands it out for the first time, 2 after one failure, and so on."""
         return self._delivery.attempt
 
     def ack(self) -> None:

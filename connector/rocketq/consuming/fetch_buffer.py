@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
 from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
@@ -46,7 +47,7 @@ class ConsumerLimits:
 
 
 #: The least that a pull asks for, however many queues share the buffer.
-PULL_BYTES_MIN: int = 64 * 1024
+PULL_BYTES_MIN: Final = 64 * 1024
 
 
 class Prefetch:
@@ -169,8 +170,9 @@ class Prefetch:
     # --- handing out -------------------------------------------------------------
 
     def error(self) -> RocketqError | None:
-        """Return the error of a queue whose slices are all handed out."""
-        return next((s.error for s in self._states.values() if s.error and not s.slices), None)
+        """Return the error of a queue of which nothing more is handed out."""
+        states = self._states.values()
+        return next((s.error for s in states if s.error and (s.is_stopped or not s.slices)), None)
 
     def has_messages(self) -> bool:
         return any(state.slices for state in self._states.values())
@@ -217,9 +219,9 @@ class Prefetch:
                 return delivery
         return None
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, now_ms: int) -> int | None:
         """Return when a message that failed is due next, None if none waits."""
-        times = (state.next_due_ms() for state in self._states.values() if not state.is_leaving)
+        times = (state.next_due_ms(now_ms) for state in self._states.values() if not state.is_leaving)
         return min((time for time in times if time is not None), default=None)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:

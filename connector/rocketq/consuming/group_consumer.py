@@ -5,13 +5,13 @@
             handle(message)
 
 The members of a group share the queues of its topics. A message is acknowledged when the next one is asked
-for, or when the `with` block ends without an exception (`ack="auto"`), or by `ack` and `commit` alone
-(`ack="manual"`). The group's offset never passes a message that is not acknowledged, so what is not handled
-when a member ends comes again, at this member or another.
+for (`ack="auto"`), or by `ack` and `commit` alone (`ack="manual"`). The group's offset never passes a message
+that is not acknowledged, so what is not handled when a member ends comes again, at this member or another.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -43,11 +43,16 @@ class Consumer:
         self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
         self.config = reader.config
         self._is_auto = reader.config.ack == "auto"
-        #: What was handed out and is acknowledged when more is asked for.
+        #: What was polled, to be acknowledged when more is asked for.
         self._polled: list[Delivery] = []
-        #: The message at which a loop was left.
+        #: The message, or the batch, at which a loop was left.
         self._left: tuple[Delivery, int] | None = None
-        self._loop: Generator[ConsumedMessage] | None = None
+        self._left_batch: list[Delivery] = []
+        self._loop: Generator[ConsumedMessage] | Generator[pa.RecordBatch] | None = None
+        #: What a loop is going through.
+        self._current: Delivery | None = None
+        #: The thread that takes messages.
+        self._taker: threading.Thread | None = None
 
     # --- messages ----------------------------------------------------------------
 
@@ -59,8 +64,8 @@ class Consumer:
         loop after a message that is handled, call its `ack` first.
         """
         self._begin()
-        self._loop = self._messages()
-        return self._loop
+        loop = self._loop = self._messages()
+        return loop
 
     def poll(self, max_messages: int = 500, timeout_ms: int = 1_000) -> list[ConsumedMessage]:
         """Return the next messages, as soon as there are any; an empty list after `timeout_ms`.
@@ -69,20 +74,20 @@ class Consumer:
         offset_reset="error"), RetriesExhausted, TopicNotFound or NoPermission for a queue that cannot go
         on, until it is sought elsewhere or goes to another member; GroupDisabled; Closed.
         """
-        return [message for one in self._taken(max_messages, timeout_ms) for message in one.messages()]
+        self._begin()
+        self._polled = self._taken(max_messages, timeout_ms)
+        return [message for delivery in self._polled for message in delivery.messages()]
 
     def arrow(self, max_rows: int = 50_000, timeout_ms: int = 1_000) -> Iterator[pa.RecordBatch]:
         """Hand out batches of CONSUMED_SCHEMA, each as soon as there is any message, an empty one after
         `timeout_ms`, until the consumer is closed.
 
-        With ack="auto", asking for the next batch acknowledges one. Raises what `poll` raises.
+        With ack="auto", asking for the next batch acknowledges one. A batch at which the loop is left is not
+        acknowledged: its messages are handed out again by the next loop or poll. Raises what `poll` raises.
         """
-        while True:
-            try:
-                taken = self._taken(max_rows, timeout_ms)
-            except Closed:
-                return
-            yield as_arrow([(delivery.queue, delivery.piece) for delivery in taken])
+        self._begin()
+        loop = self._loop = self._batches(max_rows, timeout_ms)
+        return loop
 
     # --- progress ----------------------------------------------------------------
 
@@ -90,8 +95,9 @@ class Consumer:
         """Acknowledge messages, and store the group's progress now.
 
         `handled` is a message, several, or an Arrow batch. Of a batch, for each queue everything counts that
-        was handed out up to its last message in the batch. None: everything that was handed out. Raises
-        BrokerUnreachable for the first broker that did not take it; the others have.
+        was handed out up to its last message in the batch. None: everything that was handed out. Raises the
+        error of the first broker that did not take it, after the others have: BrokerUnreachable, or ClaimLost
+        or MemberUnknown if queues went to another member meanwhile, to which their messages come again.
         """
         if handled is None:
             self._reader.acknowledge_all()
@@ -126,6 +132,8 @@ class Consumer:
     def pause(self, *queues: MessageQueue) -> None:
         """Hand out and fetch nothing of these queues until `resume`, or until another member gets them."""
         self._set_paused(queues, True)
+        if self._current is not None and self._current.queue in queues:
+            self._current.is_recalled = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Go on with paused queues."""
@@ -136,8 +144,13 @@ class Consumer:
     def close(self) -> None:
         """Commit what is acknowledged, give the queues back and leave the group. Twice is no error.
 
-        What was handed out and is not acknowledged comes again.
+        What was handed out and is not acknowledged comes again. If another thread is handling messages, it
+        has `hand_over_ms` to ask for more, which ends its loop.
         """
+        taker = self._taker
+        if taker is not None and taker is not threading.current_thread() and taker.is_alive():
+            self._reader.recall()
+            self._reader.wait_until_idle(self.config.hand_over_ms)
         self._reader.close()
 
     @property
@@ -151,10 +164,6 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._is_auto:
-            self._end_loop()
-            if self._left is not None:
-                delivery, row = self._left
-                delivery.acknowledge(row, row + 1)
             for delivery in self._polled:
                 delivery.acknowledge()
         self.close()
@@ -173,6 +182,7 @@ class Consumer:
 
     def _rows(self, delivery: Delivery) -> Generator[ConsumedMessage]:
         handled, is_auto, row = delivery.handled, self._is_auto, 0
+        self._current = delivery
         try:
             for row, message in enumerate(delivery.messages()):
                 if delivery.is_recalled:
@@ -183,13 +193,27 @@ class Consumer:
                     handled[row] = 1
         except GeneratorExit:
             self._left = (delivery, row)
-            self._reader.take_back(delivery, row + 1)
             raise
+
+    def _batches(self, rows: int, timeout_ms: int) -> Generator[pa.RecordBatch]:
+        while True:
+            try:
+                taken = self._taken(rows, timeout_ms)
+            except Closed:
+                return
+            try:
+                yield as_arrow([(delivery.queue, delivery.piece) for delivery in taken])
+            except GeneratorExit:
+                self._left_batch = taken
+                raise
+            if self._is_auto:
+                for delivery in taken:
+                    delivery.acknowledge()
+            self._reader.settled()
 
     def _taken(self, messages_max: int, timeout_ms: int) -> list[Delivery]:
         if messages_max < 1:
             raise InvalidConfiguration("max_messages", messages_max, "it must be at least 1")
-        self._begin()
         wait_ms: int = max(0, timeout_ms)
         found: list[Delivery] = []
         left = messages_max
@@ -199,19 +223,23 @@ class Consumer:
                 break
             found.append(delivery)
             left -= delivery.rows
-        self._polled = found
         return found
 
     def _begin(self) -> None:
         """Settle what was handed out before: a new loop or poll asks for more."""
+        self._taker = threading.current_thread()
         self._end_loop()
         if self._left is not None:
             (delivery, row), self._left = self._left, None
+            if delivery.handled[row] or not self.config.ordered:
+                self._reader.take_back(delivery, row + 1)
             delivery.fail(row, None)
         if self._is_auto:
+            for delivery in reversed(self._left_batch):
+                self._reader.take_back(delivery, 0)
             for delivery in self._polled:
                 delivery.acknowledge()
-        self._polled = []
+        self._left_batch, self._polled = [], []
         self._reader.settled()
 
     def _end_loop(self) -> None:

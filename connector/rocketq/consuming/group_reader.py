@@ -24,7 +24,7 @@ from rocketq.consuming.local_offsets import OffsetsFile
 from rocketq.consuming.member import Member
 from rocketq.consuming.member_sessions import Sessions
 from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
-from rocketq.consuming.retries import GiveUp, RetryPolicy, after_failure
+from rocketq.consuming.retries import SUSPEND_MS, GiveUp, RetryPolicy, after_failure
 from rocketq.consuming.sharing_member import SharingMember
 from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
@@ -60,14 +60,16 @@ class GroupReader:
         routes: RouteCache,
         group: str,
         filters: Mapping[str, MessageFilter],
-        allocation: str | AllocationStrategy,
+        allocation: str | AllocationStrategy | None,
         config: ConsumerConfig,
         clock: Clock,
     ) -> None:
         check_user_group(group)
+        check_allocation(allocation, config)
         self.group, self.topics, self.client_id = group, tuple(filters), new_client_id()
         self.config, self._clock, self._transport = config, clock, transport
-        self._retries = RetryPolicy(config.max_attempts, config.suspend_ms if config.ordered else None)
+        suspend_ms = (config.suspend_ms or SUSPEND_MS) if config.ordered else None
+        self._retries = RetryPolicy(config.max_attempts, suspend_ms)
         self._closing, self._is_closed, self._is_recalled = threading.Lock(), False, False
         self._fetching = Fetching(
             transport,
@@ -84,14 +86,13 @@ class GroupReader:
         self._sessions = Sessions(
             transport, routes, group, self.client_id, beat, config, clock, self._fetching, self._wake
         )
-        strategy = strategy_of(allocation)
         self._member: Member
         common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
         if config.offsets_file is not None:
             file = OffsetsFile(config.offsets_file, group)
             self._member = BroadcastMember(*common, beat.start, file, config, clock)
         else:
-            self._member = SharingMember(*common, strategy, config, clock)
+            self._member = SharingMember(*common, strategy_of(allocation or "sticky"), config, clock)
         try:
             self._member.start()
         except BaseException:
@@ -123,7 +124,7 @@ class GroupReader:
                     return delivery
                 if until_ms is not None and now_ms >= until_ms:
                     return None
-                changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms()))
+                changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms(now_ms)))
 
     def _meet_error(self, raising: bool) -> None:
         """Raise what keeps the member from going on, or log it once."""
@@ -142,11 +143,12 @@ class GroupReader:
         """Take back the messages of a delivery from `row` on, on which nobody has begun to work."""
         with self._fetching.changed:
             state = self._of(delivery)
-            if state is None:
+            # What is handled already was acknowledged, or put back when a message before it failed.
+            if state is None or row >= delivery.rows or delivery.handled[row]:
                 return
-            if delivery.is_recalled:
+            if state.is_leaving:
                 state.take_back(delivery, row)
-            elif row < delivery.rows:
+            else:
                 state.put_back(delivery, row, 0)
                 state.next_attempt = delivery.attempt
             self._fetching.changed.notify_all()
@@ -158,6 +160,12 @@ class GroupReader:
             for state in self._fetching.prefetch.states():
                 state.leave()
             self._fetching.changed.notify_all()
+
+    def wait_until_idle(self, timeout_ms: int) -> None:
+        """Wait until nobody works on a message, at most `timeout_ms`."""
+        with self._fetching.changed:
+            states = self._fetching.prefetch.states
+            self._fetching.changed.wait_for(lambda: all(s.is_idle for s in states()), timeout_ms / 1000)
 
     def settled(self) -> None:
         """Say that messages were acknowledged: there may be room to fetch, or a queue may go on."""
@@ -193,11 +201,9 @@ class GroupReader:
             now_ms = self._clock.monotonic_ms()
             if isinstance(decision, GiveUp):
                 failed = message_id(delivery.queue, delivery.offsets[row])
-                state.error = RetriesExhausted(failed, decision.attempts)
                 state.retry_later(delivery, row, None)
-                # What lies behind it stays where it is: the queue stands still until it is sought elsewhere.
-                state.slices.clear()
-            elif self.config.ordered and not delivery.is_recalled:
+                state.stop(RetriesExhausted(failed, decision.attempts))
+            elif self.config.ordered and not state.is_leaving:
                 state.put_back(delivery, row, now_ms + decision.delay_ms)
             else:
                 state.retry_later(delivery, row, now_ms + decision.delay_ms)
@@ -253,9 +259,11 @@ class GroupReader:
                 return
             self._is_closed = True
             self.recall()
-            self._member.close()
-            self._transport.close()
-            self._fetching.stop()
+            try:
+                self._member.close()
+            finally:
+                self._transport.close()
+                self._fetching.stop()
 
     @property
     def is_closed(self) -> bool:
@@ -267,6 +275,16 @@ class GroupReader:
 
     def _wake(self) -> None:
         self._member.wake()
+
+
+def check_allocation(allocation: str | AllocationStrategy | None, config: ConsumerConfig) -> None:
+    """Raise InvalidConfiguration for an unknown strategy, and for one where there is nothing to share out."""
+    if allocation is not None:
+        strategy_of(allocation)
+        if config.broadcasting:
+            raise InvalidConfiguration(
+                "allocation", allocation, "a broadcasting member reads all queues", hint="Leave it out."
+            )
 
 
 def limits_of(config: ConsumerConfig) -> ConsumerLimits:

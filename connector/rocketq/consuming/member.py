@@ -18,7 +18,15 @@ from rocketq.config import ConsumerConfig
 from rocketq.consuming.fetch_threads import Fetching
 from rocketq.consuming.member_sessions import Sessions
 from rocketq.consuming.subscriptions import MessageFilter
-from rocketq.errors import Closed, NameServersUnreachable, RocketqError, RouteNotFound
+from rocketq.errors import (
+    BrokerUnreachable,
+    ClaimLost,
+    Closed,
+    MemberUnknown,
+    NameServersUnreachable,
+    RocketqError,
+    RouteNotFound,
+)
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.group_documents import Difference, HeartbeatAnswer
@@ -87,8 +95,10 @@ class Member(ABC):
         self._wake.set()
         if self._is_started:
             self._ended.wait()
-        self._finish()
-        self._sessions.leave()
+        try:
+            self._finish()
+        finally:
+            self._sessions.leave()
 
     # --- what kinds of members differ in -----------------------------------------
 
@@ -144,8 +154,16 @@ class Member(ABC):
             self._round()
         if self._clock.monotonic_ms() >= self._commit_due_ms:
             self._commit_due_ms = self._clock.monotonic_ms() + self._config.commit_ms
-            self.commit()
+            self._commit_regularly()
         self._fetching.is_well(("member",))
+
+    def _commit_regularly(self) -> None:
+        try:
+            self.commit()
+            self._fetching.is_well(("commit",))
+        except (BrokerUnreachable, MemberUnknown, ClaimLost) as error:
+            # The next commit stores what this one did not; what was lost is dropped.
+            self._fetching.log_once(("commit",), error)
 
     def _follow(self, topic: str) -> None:
         """Wake the member when the route of a topic changes; runs in a thread of its own."""

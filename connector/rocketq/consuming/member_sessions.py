@@ -38,6 +38,8 @@ class Session:
     renewed_ms: int = 0
     beat_due_ms: int = 0
     members: GroupMembers | None = None
+    #: Why the broker does not take the member, if it does not.
+    refusal: RocketqError | None = None
 
     @property
     def ends_ms(self) -> int:
@@ -63,17 +65,23 @@ class Sessions:
         self._beat, self._config, self._clock = beat, config, clock
         self._fetching, self._changed = fetching, changed
         self._sessions: dict[str, Session] = {}
-        #: Why a broker refuses the member for good, if one does.
-        self.refusal: RocketqError | None = None
         #: The last heartbeat that failed.
         self.failure: RocketqError | None = None
+
+    @property
+    def refusal(self) -> RocketqError | None:
+        """Why a broker does not take the member, if one does not."""
+        return next((session.refusal for session in self if session.refusal is not None), None)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
 
     def api(self, broker: str) -> BrokerApi:
-        """Return the calls to a broker; raise BrokerUnreachable if the route does not name it."""
-        return master_of(self._routes.route(self._sessions[broker].topic), broker, self._transport)
+        """Return the calls to a broker; raise BrokerUnreachable if no route names it."""
+        session = self._sessions.get(broker)
+        if session is None:
+            raise BrokerUnreachable(broker, "no known address", "no route names it any more", sent=False)
+        return master_of(self._routes.route(session.topic), broker, self._transport)
 
     def keep(self, topic_of: Mapping[str, str]) -> None:
         """Have sessions with these brokers and no others; each comes with a topic that it has."""
@@ -112,8 +120,10 @@ class Sessions:
         return answers
 
     def leave(self) -> None:
-        """Say goodbye to every broker; one that does not answer finds it out by itself."""
+        """Say goodbye to every broker that took the member; one that gives no answer finds it out itself."""
         for session in self:
+            if not session.is_joined:
+                continue
             try:
                 self.api(session.broker).leave_group(self._group, self._client_id)
             except RocketqError as error:
@@ -130,7 +140,7 @@ class Sessions:
         except RocketqError as error:
             self._note_failure(session, error)
             return None
-        self.refusal = None
+        session.refusal = None
         session.is_joined, session.timeout_ms = True, answer.session_timeout_ms
         self._renewed(session, now_ms)
         interval = min(self._config.heartbeat_ms, session.timeout_ms // CALLS_IN_A_SESSION)
@@ -145,7 +155,7 @@ class Sessions:
         self.failure = error
         passing = isinstance(error, ClientError | MemberUnknown) or error.retryable
         if not passing:
-            session.is_joined, self.refusal = False, error
+            session.is_joined, session.refusal = False, error
         self._fetching.log_once(("heartbeat", session.broker), error)
 
     def _renewed(self, session: Session, at_ms: int) -> None:

@@ -88,6 +88,8 @@ class ProcessQueue:
     paused_until_ms: int = 0
     #: Not handed out before: its first message failed and waits.
     held_until_ms: int = 0
+    #: A message had its last attempt: nothing behind it is handed out before a seek.
+    is_stopped: bool = False
     #: The user paused the queue.
     is_paused: bool = False
     #: The queue is to be given back: nothing of it is handed out any more.
@@ -131,9 +133,11 @@ class ProcessQueue:
         """Return the offset that may be committed: everything before it is acknowledged."""
         self.settle()
         found = [retry.delivery.piece.offset for retry in self.retries]
-        if self.deliveries:
-            first = self.deliveries[0].first_unhandled()
-            found.append(self.position if first is None else first)
+        # A delivery may be acknowledged while this looks, so each is asked for itself.
+        unhandled = (delivery.first_unhandled() for delivery in self.deliveries)
+        first = next((offset for offset in unhandled if offset is not None), None)
+        if first is not None:
+            found.append(first)
         if self.returned_from is not None:
             found.append(self.returned_from)
         return min(found, default=self.position)
@@ -163,7 +167,7 @@ class ProcessQueue:
 
     def may_hand_out(self, now_ms: int) -> bool:
         """Whether the queue takes part in handing out at all."""
-        stopped = self.is_paused or self.is_leaving or (self.error is not None and not self.slices)
+        stopped = self.is_paused or self.is_leaving or self.is_stopped
         return not stopped and self.held_until_ms <= now_ms < self.owned_until_ms
 
     def take(self, rows: int) -> tuple[FrameSlice, int] | None:
@@ -196,12 +200,11 @@ class ProcessQueue:
                 return retry.delivery
         return None
 
-    def next_due_ms(self) -> int | None:
-        """Return when a message that failed is due next, None if none waits."""
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """Return when, after now, a message that failed is due next; None if none waits."""
         times = [retry.due_ms for retry in self.retries if retry.due_ms is not None]
-        if self.held_until_ms and self.slices:
-            times.append(self.held_until_ms)
-        return min(times, default=None)
+        times.append(self.held_until_ms)
+        return min((time_ms for time_ms in times if time_ms > now_ms), default=None)
 
     # --- failures ----------------------------------------------------------------
 
@@ -248,14 +251,23 @@ class ProcessQueue:
             self.returned_from = offset if self.returned_from is None else min(offset, self.returned_from)
             delivery.acknowledge(row)
 
+    def stop(self, error: RocketqError) -> None:
+        """Hand out nothing more before a seek; poll raises the error."""
+        self.error, self.is_stopped = error, True
+        for delivery in self.deliveries:
+            delivery.is_recalled = True
+
     def begin_at(self, offset: int, generation: int) -> None:
         """Hand out next what is at `offset`: forget what was fetched, handed out and failed."""
+        for delivery in self.deliveries:
+            delivery.is_recalled = True
         self.slices.clear()
         self.deliveries.clear()
         self.retries.clear()
         self.position = self.fetch = offset
         self.probe, self.generation, self.next_attempt = True, generation, 1
-        self.error, self.sought, self.paused_until_ms, self.held_until_ms = None, True, 0, 0
+        self.error, self.is_stopped, self.sought = None, False, True
+        self.paused_until_ms = self.held_until_ms = 0
 
     def has_work(self, now_ms: int) -> bool:
         """Whether there is something to fetch, and nothing against fetching it."""

@@ -24,7 +24,7 @@ from rocketq.consuming.member_sessions import Sessions
 from rocketq.consuming.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
 from rocketq.consuming.start_offsets import group_offsets
 from rocketq.consuming.subscriptions import MessageFilter
-from rocketq.errors import BrokerUnreachable, ClaimLost, MemberUnknown, RocketqError
+from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.group_documents import (
@@ -65,12 +65,25 @@ class SharingMember(Member):
         #: Queues to be given back, and when at the latest.
         self._leaving: dict[MessageQueue, int] = {}
         #: Queues that were given back here and not yet at their brokers.
-        self._to_release: dict[MessageQueue, ClaimedOffset] = {}
+        #: With whether the offset may go back, after a seek.
+        self._to_release: dict[MessageQueue, tuple[ClaimedOffset, bool]] = {}
+        self._release_due_ms = 0
+        #: What the last round decided from, if nothing was left to do after it.
+        self._settled: object = None
 
     # --- rounds ------------------------------------------------------------------
 
     def _balance(self, queues: Mapping[str, list[MessageQueue]]) -> None:
-        shares = shares_of(self._client_id, queues, self._sessions.known(), self._owners(), self._strategy)
+        known = self._sessions.known()
+        seen = (
+            {topic: tuple(of_topic) for topic, of_topic in queues.items()},
+            {broker: members.version for broker, members in known.items()},
+            frozenset(self._owned()),
+        )
+        if seen == self._settled:
+            return
+        self._settled = None
+        shares = shares_of(self._client_id, queues, known, self._owners(), self._strategy)
         unknown = shares.unknown | (self._filters.keys() - queues.keys())
         moves = moves_to(shares.with_unknown(unknown), self._owned(), self._leaving)
         self._leave(moves)
@@ -79,6 +92,8 @@ class SharingMember(Member):
         self._refusals = self._refusals + 1 if refused or len(claimed) < len(moves.claim) else 0
         if self._refusals:
             self._round_due_ms = self._clock.monotonic_ms() + again_in_ms(self._refusals)
+        elif not (unknown or moves.leave or moves.claim):
+            self._settled = seen
 
     def _owners(self) -> dict[MessageQueue, str]:
         """Return who owns each queue, as the brokers say, and of its own as the member knows."""
@@ -121,9 +136,11 @@ class SharingMember(Member):
                 self._begin(broker, answer.granted)
                 missing -= len(answer.granted)
                 self._fetching.is_well(("claims", broker))
+            except Closed:
+                raise
             except MemberUnknown:
                 self._sessions.forget(broker)
-            except BrokerUnreachable as error:
+            except RocketqError as error:
                 self._routes.invalidate(wanted[0].topic)
                 self._fetching.log_once(("claims", broker), error)
         return missing
@@ -147,7 +164,10 @@ class SharingMember(Member):
     # --- the loop ----------------------------------------------------------------
 
     def _due_ms(self) -> int | None:
-        return self._clock.monotonic_ms() + HAND_OVER_CHECK_MS if self._leaving or self._to_release else None
+        times = [self._release_due_ms] if self._to_release else []
+        if self._leaving:
+            times.append(self._clock.monotonic_ms() + HAND_OVER_CHECK_MS)
+        return min(times, default=None)
 
     def _upkeep(self) -> None:
         self._drop_ended_sessions()
@@ -174,7 +194,7 @@ class SharingMember(Member):
                     )  # fmt: skip
             if is_over:
                 self._forget(queue, release=True)
-        if self._to_release:
+        if self._to_release and now_ms >= self._release_due_ms:
             self._release()
 
     def _forget(self, queue: MessageQueue, *, release: bool) -> None:
@@ -188,21 +208,23 @@ class SharingMember(Member):
             state.leave()
             self._fetching.prefetch.remove(queue)
             if release and state.epoch is not None:
-                offset = state.committable()
-                self._to_release[queue] = ClaimedOffset(queue.topic, queue.queue, state.epoch, offset)
+                offset = ClaimedOffset(queue.topic, queue.queue, state.epoch, state.committable())
+                self._to_release[queue] = (offset, state.sought)
+                self._release_due_ms = 0
             self._fetching.changed.notify_all()
 
     def _release(self) -> None:
         """Commit and release at their brokers what was given back here; what fails is kept for later."""
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in self._to_release:
-            by_broker[queue.broker].append(queue)
-        for broker, queues in by_broker.items():
-            offsets = tuple(self._to_release[queue] for queue in queues)
+        together: dict[tuple[str, bool], list[MessageQueue]] = defaultdict(list)
+        for queue, (_, reset) in self._to_release.items():
+            together[queue.broker, reset].append(queue)
+        for (broker, reset), queues in together.items():
+            offsets = tuple(self._to_release[queue][0] for queue in queues)
             try:
-                self._commit_claimed(broker, MemberCommit(self._client_id, offsets, release=True))
+                self._commit_claimed(broker, MemberCommit(self._client_id, offsets, reset, release=True))
             except RocketqError as error:
                 self._fetching.log_once(("release", broker), error)
+                self._release_due_ms = self._clock.monotonic_ms() + self._config.retry_ms
                 continue
             for queue in queues:
                 del self._to_release[queue]
@@ -215,14 +237,20 @@ class SharingMember(Member):
             failed: RocketqError | None = None
             for broker in {queue.broker for queue in self._owned()}:
                 try:
-                    self._commit_at(broker)
+                    lost = self._commit_at(broker)
                 except (BrokerUnreachable, MemberUnknown) as error:
                     failed = failed or error
+                else:
+                    failed = failed or lost
         if failed is not None:
             raise failed
 
-    def _commit_at(self, broker: str) -> None:
-        """Store the progress of one broker's queues, what was sought apart: only that may go back."""
+    def _commit_at(self, broker: str) -> ClaimLost | None:
+        """Store the progress of one broker's queues; return what was lost, if any.
+
+        What was sought is stored apart: only that may go back.
+        """
+        lost: ClaimLost | None = None
         for reset in (False, True):
             progress: dict[MessageQueue, ClaimedOffset] = {}
             generations: dict[MessageQueue, int] = {}
@@ -236,24 +264,30 @@ class SharingMember(Member):
                             generations[state.queue] = state.generation
             if not progress:
                 continue
-            self._commit_claimed(broker, MemberCommit(self._client_id, tuple(progress.values()), reset))
+            commit = MemberCommit(self._client_id, tuple(progress.values()), reset)
+            lost = self._commit_claimed(broker, commit) or lost
             with self._fetching.changed:
                 for queue, offset in progress.items():
                     current = self._fetching.prefetch.state(queue)
                     if current is not None and current.generation == generations[queue]:
                         self._committed[queue], current.sought = offset.offset, False
+        return lost
 
-    def _commit_claimed(self, broker: str, commit: MemberCommit) -> None:
-        """Make a commit; without the queues that the member turns out to have lost, which are dropped."""
+    def _commit_claimed(self, broker: str, commit: MemberCommit) -> ClaimLost | None:
+        """Make a commit, without the queues that the member turns out to have lost; return what was lost."""
+        found: ClaimLost | None = None
         while commit.offsets:
             try:
                 self._sessions.api(broker).commit_claimed(self._group, commit)
                 self._fetching.is_well(("release", broker))
-                return
+                return found
             except ClaimLost as error:
+                found = error
                 lost = {(one["topic"], one["queue"]) for one in error.lost}
-                for topic, number in lost:
-                    self._lose(MessageQueue(topic, broker, number), "its claim was taken over")
+                for offset in commit.offsets:
+                    if (offset.topic, offset.queue) in lost:
+                        queue = MessageQueue(offset.topic, broker, offset.queue)
+                        self._lose(queue, "its claim was taken over", offset.epoch)
                 kept = tuple(o for o in commit.offsets if (o.topic, o.queue) not in lost)
                 if len(kept) == len(commit.offsets):
                     raise
@@ -265,23 +299,30 @@ class SharingMember(Member):
             except BrokerUnreachable:
                 self._routes.invalidate(commit.offsets[0].topic)
                 raise
+        return found
 
     # --- losses ------------------------------------------------------------------
 
-    def _lose(self, queue: MessageQueue, why: str) -> None:
-        if queue in self._owned():
-            log.warning("%s is lost: %s; what was not committed is delivered again", queue, why)
-        self._forget(queue, release=False)
+    def _lose(self, queue: MessageQueue, why: str, epoch: int | None) -> None:
+        """Drop a queue as it is, unless it was claimed again meanwhile, under another epoch."""
+        with self._fetching.changed:
+            state = self._fetching.prefetch.state(queue)
+            if state is not None and state.epoch == epoch:
+                log.warning("%s is lost: %s; what was not committed is delivered again", queue, why)
+                self._forget(queue, release=False)
         self.wake()
 
     def _drop_ended_sessions(self) -> None:
         now_ms = self._clock.monotonic_ms()
         for session in self._sessions:
-            if session.is_joined and now_ms >= session.ends_ms:
+            why = f"the broker answered nothing for {session.timeout_ms} ms"
+            is_over = session.is_joined and now_ms >= session.ends_ms
+            if is_over:
                 self._sessions.forget(session.broker)
-                for queue in self._owned():
-                    if queue.broker == session.broker:
-                        self._lose(queue, f"the broker answered nothing for {session.timeout_ms} ms")
+            elif session.refusal is not None:
+                is_over, why = True, session.refusal.message
+            for queue, epoch in self._owned_at(session.broker).items() if is_over else ():
+                self._lose(queue, why, epoch)
 
     def _compare(self, answer: HeartbeatAnswer) -> None:
         epochs = {(claim.topic, claim.queue): claim.epoch for claim in answer.claims}
@@ -297,8 +338,12 @@ class SharingMember(Member):
             self._sessions.api(answer.broker).release_queues(self._group, self._client_id, stray)
 
     def _drop_unclaimed(self, broker: str, epochs: Mapping[tuple[str, int], int]) -> None:
+        for queue, epoch in self._owned_at(broker).items():
+            if epochs.get((queue.topic, queue.queue)) != epoch:
+                self._lose(queue, "the broker has given it to another member or released it", epoch)
+
+    def _owned_at(self, broker: str) -> dict[MessageQueue, int | None]:
+        """Return the member's queues of a broker with the epochs of their claims."""
         with self._fetching.changed:
-            here = {s.queue: s.epoch for s in self._fetching.prefetch.states() if s.queue.broker == broker}
-        for queue, epoch in here.items():
-            if epoch is not None and epochs.get((queue.topic, queue.queue)) != epoch:
-                self._lose(queue, "the broker has given it to another member or released it")
+            states = self._fetching.prefetch.states()
+            return {state.queue: state.epoch for state in states if state.queue.broker == broker}

@@ -40,7 +40,8 @@ class GroupApi(ServerApi):
     def heartbeat(self, group: str, client_id: str, beat: Heartbeat) -> HeartbeatAnswer:
         """Join a group, or stay in it; an unknown group is created where the broker allows that.
 
-        Raises GroupDisabled, InvalidFilter, InvalidRequest.
+        Raises GroupDisabled, InvalidFilter, InvalidRequest, and Conflict if another live member has the
+        client id.
         """
         path = path_of("groups", group, "members", client_id)
         return self._decoded(self._call_json("PUT", path, beat), HeartbeatAnswer)

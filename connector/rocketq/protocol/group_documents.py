@@ -181,14 +181,16 @@ class GroupMembers:
 
     `version` changes when a member comes, goes or says something else of itself, when settings change, and
     when a queue is released that another member had asked for. It is opaque: compare it for equality, and
-    only with versions of the same broker.
+    only with versions of the same broker. `is_changed` is False if it still is the version that the caller
+    knows; `members` and `topics` are then left out.
     """
 
     broker: str
     group: str
     version: str
-    members: tuple[Member, ...] = field(hash=False)
-    topics: tuple[TopicMembers, ...] = field(hash=False)
+    members: tuple[Member, ...] = field(default=(), hash=False)
+    topics: tuple[TopicMembers, ...] = field(default=(), hash=False)
+    is_changed: bool = True
 
 
 # --- claims ---------------------------------------------------------------------------

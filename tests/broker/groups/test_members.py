@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from rocketq.errors import (
+    ClaimLost,
+    Conflict,
     GroupDisabled,
     GroupNotFound,
     InvalidFilter,
@@ -45,7 +49,8 @@ MEMBER = """
 import sys
 from tests.broker.groups.group_member import GroupMember
 member = GroupMember(sys.argv[1], int(sys.argv[2]))
-version = member.join().members_version
+member.join()
+version = member.watch_now().version
 member.claim(0, 1)
 print("joined", flush=True)
 while True:
@@ -55,6 +60,12 @@ while True:
 
 def ids(found: Any) -> list[str]:
     return [each.client_id for each in found.members]
+
+
+def wait_until_watched(broker: Http, count: int) -> None:
+    """Ask the broker until it says that so many watches are held; the test's timeout bounds it."""
+    while f"rocketq_held_watches {count}.0" not in broker.get("/metrics").body.decode():
+        pass
 
 
 def test_a_member_is_told_when_another_one_joins_and_leaves(new_member: NewMember) -> None:
@@ -87,8 +98,10 @@ def test_a_repeated_heartbeat_tells_nobody_and_another_subscription_does(new_mem
 def test_a_watch_is_answered_as_things_stand_when_its_time_is_over(new_member: NewMember) -> None:
     member = new_member(1)
     version = member.join().members_version
-    assert member.watch_now(version, wait_ms=20).version == version
-    assert member.watch_now("another").version == version
+    same = member.watch_now(version, wait_ms=20)
+    assert (same.version, same.is_changed, same.members, same.topics) == (version, False, (), ())
+    other = member.watch_now("another")
+    assert (other.version, other.is_changed, len(other.members)) == (version, True, 1)
 
 
 def test_a_killed_member_is_missed_and_its_queues_are_released(broker: Http, new_member: NewMember) -> None:
@@ -112,18 +125,21 @@ def test_a_killed_member_is_missed_and_its_queues_are_released(broker: Http, new
         process.communicate()
 
 
-def test_a_watch_that_breaks_and_comes_again_changes_nothing(new_member: NewMember) -> None:
-    first, second = new_member(1), new_member(2)
-    first.join()
-    version = second.join().members_version
-    watch = second.watch(version)
-    broken = GroupMember(second.api.address, 2)
-    with contextlib.suppress(Exception):
-        broken.api.members("billing", client_id=second.client_id, known=version, wait_ms=1)
-    broken.close()
-    third = new_member(3)
-    third.join()
-    assert ids(watch.result()) == [first.client_id, second.client_id, third.client_id]
+def test_a_watch_that_breaks_beside_another_one_ends_no_session(broker: Http, new_member: NewMember) -> None:
+    """As when a member makes its connection again before the broker sees that the old one is broken."""
+    member, other = new_member(1), new_member(2)
+    version = member.join().members_version
+    query = urlencode({"client_id": member.client_id, "known": version, "wait_ms": 60_000})
+    with socket.create_connection((broker.host, broker.port)) as connection:
+        connection.sendall(
+            f"GET /v1/groups/billing/members?{query} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        )
+        wait_until_watched(broker, 1)
+        watch = member.watch(version)
+        wait_until_watched(broker, 2)
+    wait_until_watched(broker, 1)
+    other.join()
+    assert ids(watch.result()) == [member.client_id, other.client_id]
 
 
 def test_a_silent_member_is_dropped_after_its_session_timeout(new_member: NewMember) -> None:
@@ -147,6 +163,31 @@ def test_a_watch_of_a_member_whose_session_ends_is_answered(new_member: NewMembe
     member.leave()
     with pytest.raises(MemberUnknown):
         watch.result()
+
+
+def test_two_members_cannot_act_under_one_client_id(broker: Http, new_member: NewMember) -> None:
+    member = new_member(1)
+    version = member.join().members_version
+    epoch = member.epochs(0)[0]
+    watch = member.watch(version)
+    other = Heartbeat(99, (Subscription("orders"),))
+    wait_until_watched(broker, 1)
+    with pytest.raises(Conflict, match="another live member"):
+        member.api.heartbeat("billing", member.client_id, other)
+    assert member.commit((0, epoch, 0)) == {0: 0}
+    member.api.delete_group("billing", force=True)
+    with pytest.raises(MemberUnknown):
+        watch.result()
+
+
+def test_a_new_process_under_an_old_client_id_owns_nothing_of_it(new_member: NewMember) -> None:
+    member = new_member(1)
+    member.join()
+    epoch = member.epochs(0)[0]
+    answer = member.api.heartbeat("billing", member.client_id, Heartbeat(99, (Subscription("orders"),)))
+    assert (answer.is_new, answer.claims) == (True, ())
+    with pytest.raises(ClaimLost):
+        member.commit((0, epoch, 0))
 
 
 def test_a_goodbye_may_be_repeated(new_member: NewMember) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rocketq.errors import SystemBusy
 from rocketq_broker.groups.sessions import (
+    LATE_MS,
     WATCH_BROKEN_GRACE_MS,
     WATCH_RETURN_GRACE_MS,
     Sessions,
@@ -34,7 +37,7 @@ class SessionsAndModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sessions: Sessions[str] = Sessions()
+        self.sessions: Sessions[str] = Sessions(100)
         self.now = 5
         self.expected: dict[tuple[str, str], Expected] = {}
 
@@ -97,7 +100,8 @@ class SessionsAndModel(RuleBasedStateMachine):
             for place, each in self.expected.items()
             if each.silent_at <= self.now or (each.unwatched_at is not None and each.unwatched_at <= self.now)
         }
-        assert set(self.sessions.due(self.now)) == over
+        assert self.sessions.due(self.now, self.now - LATE_MS) == [], "the broker itself was stopped"
+        assert set(self.sessions.due(self.now, self.now - LATE_MS + 1)) == over
         for place in over:
             self.sessions.end(*place)
             del self.expected[place]
@@ -109,6 +113,17 @@ class SessionsAndModel(RuleBasedStateMachine):
         assert len(self.sessions) == len(self.expected)
         for group in ("g", "h"):
             assert self.sessions.count(group) == sum(place[0] == group for place in self.expected)
+
+
+def test_the_sessions_of_a_broker_are_bounded() -> None:
+    sessions: Sessions[str] = Sessions(2)
+    for member in ("a", "b"):
+        sessions.beat("g", member, "x", "address", 1_000, 0)
+    with pytest.raises(SystemBusy):
+        sessions.beat("h", "a", "x", "address", 1_000, 0)
+    sessions.beat("g", "a", "x", "address", 1_000, 0)
+    sessions.end("g", "b")
+    assert sessions.beat("h", "a", "x", "address", 1_000, 0).is_new
 
 
 TestSessionsAndModel = SessionsAndModel.TestCase

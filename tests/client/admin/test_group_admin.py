@@ -8,7 +8,7 @@ import pytest
 
 from rocketq import Client, LocalCluster, Message
 from rocketq.admin.groups import GroupAdmin
-from rocketq.errors import QueueNotFound, TopicNotFound
+from rocketq.errors import InvalidConfiguration, QueueNotFound, TopicNotFound
 from rocketq.errors.group_errors import GroupNotFound, MembersActive
 from rocketq.model import GroupKind, MessageModel, MessageQueue
 from rocketq.net.broker_api import BrokerApi, master_of
@@ -18,7 +18,6 @@ from rocketq.protocol.group_documents import (
     Heartbeat,
     QueueOfTopic,
     ResetTarget,
-    SetGroupRequest,
     Subscription,
 )
 
@@ -78,7 +77,7 @@ def test_a_group_is_put_together_from_all_brokers(
 def test_a_reset_moves_every_queue_or_none(mq: Client, brokers: dict[str, BrokerApi], topic: str) -> None:
     first = brokers["broker-a"]
     first.commit_offsets(topic, CommitOffsetsRequest((GroupOffset(topic, 0, 2),)))
-    preview = mq.groups.reset(topic, topic, ResetTarget.LATEST, dry_run=True)
+    preview = mq.groups.reset(topic, topic, "latest", dry_run=True)
     assert [(each.broker, each.before, each.after) for each in preview] == [
         ("broker-a", 2, 3),
         ("broker-b", None, 3),
@@ -101,7 +100,9 @@ def test_a_reset_of_what_is_not_there_is_refused(
 ) -> None:
     with pytest.raises(GroupNotFound):
         mq.groups.reset(topic, topic, ResetTarget.LATEST)
-    mq.groups.set(topic, SetGroupRequest())
+    mq.groups.set(topic)
+    with pytest.raises(InvalidConfiguration, match="earliest"):
+        mq.groups.reset(topic, topic, "soon")
     with pytest.raises(TopicNotFound):
         mq.groups.reset(topic, f"{topic}-other", ResetTarget.LATEST)
     for wrong in (MessageQueue(topic, "broker-z", 0), MessageQueue(topic, "broker-a", 1)):
@@ -113,7 +114,7 @@ def test_a_reset_of_what_is_not_there_is_refused(
 def test_a_group_is_set_cloned_and_deleted_everywhere(
     mq: Client, brokers: dict[str, BrokerApi], topic: str
 ) -> None:
-    made = mq.groups.set(topic, SetGroupRequest(retries_max=4, model=MessageModel.CLUSTERING))
+    made = mq.groups.set(topic, retries_max=4, model=MessageModel.CLUSTERING)
     assert {broker: each.retries_max for broker, each in made.items()} == {"broker-a": 4, "broker-b": 4}
     mq.groups.reset(topic, topic, ResetTarget.OFFSET, offset=2)
     copy = f"{topic}-copy"

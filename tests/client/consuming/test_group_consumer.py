@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -222,7 +223,15 @@ def test_a_loop_acknowledges_a_message_when_it_asks_for_the_next(mq: Client, top
             if number == 4:
                 break
     with mq.consumer("g-loop", [topic]) as consumer:
-        assert sum(consumer.owned().values()) == 7, "the block ended without an exception"
+        assert sum(consumer.owned().values()) == 6, "break does not acknowledge"
+        for message in consumer:
+            message.ack()
+            break
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 7
+        consumer.poll(max_messages=2, timeout_ms=WAIT_MS)
+    with mq.consumer("g-loop", [topic]) as consumer:
+        assert sum(consumer.owned().values()) == 9, "the block ended without an exception"
 
 
 def test_a_loop_that_was_left_tries_its_message_again_later(cluster: LocalCluster, topic: str) -> None:
@@ -274,6 +283,26 @@ def test_an_ordered_consumer_gets_nothing_behind_a_failed_message(mq: Client, to
                     (7, 3), (8, 1), (9, 1)]  # fmt: skip
 
 
+def test_an_ordered_loop_that_was_left_goes_on_at_its_message(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    seen = []
+    with mq.consumer("g-left-ordered", [topic], ordered=True, suspend_ms=10) as consumer:
+        for acknowledged in (False, True, False):
+            for message in consumer:
+                seen.append((message.offset, message.attempt))
+                if len(seen) % 4 == 3:
+                    if acknowledged:
+                        message.ack()
+                    break
+        for message in consumer:
+            seen.append((message.offset, message.attempt))
+            if message.offset == 9:
+                break
+    # Left at 2, at 5 after its ack, and at 9.
+    first, again = [(offset, 1) for offset in range(10)], [(2, 2), (9, 2)]
+    assert seen == sorted(first + again)
+
+
 def test_a_batch_can_be_committed_and_the_rest_comes_again(mq: Client, topic: str) -> None:
     fill(mq, topic, 1_000, queues=2)
     with mq.consumer("g-arrow", [topic], ack="manual") as consumer:
@@ -299,6 +328,45 @@ def test_an_arrow_loop_gives_an_empty_batch_when_nothing_comes(mq: Client, topic
         consumer.commit(pa.RecordBatch.from_pylist([], schema=CONSUMED_SCHEMA))
         with pytest.raises(InvalidConfiguration, match="columns are missing"):
             consumer.commit(pa.RecordBatch.from_pylist([{"body": b""}]))
+
+
+def test_a_batch_at_which_a_loop_was_left_is_handed_out_again(mq: Client, topic: str) -> None:
+    fill(mq, topic, 500, queues=2)
+    with mq.consumer("g-arrow-left", [topic]) as consumer:
+        for batch in consumer.arrow(max_rows=200, timeout_ms=WAIT_MS):
+            left = sorted(int(body.as_py()) for body in batch.column("body"))
+            break
+        read = []
+        for batch in consumer.arrow(max_rows=200, timeout_ms=WAIT_MS):
+            read += [int(body.as_py()) for body in batch.column("body")]
+            if len(read) >= 500:
+                break
+        assert sorted(read) == list(range(500))
+        assert set(left) < set(read)
+
+
+def test_closing_waits_for_the_thread_that_handles_a_message(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    begun, go_on = threading.Event(), threading.Event()
+    handled: list[int] = []
+    consumer = mq.consumer("g-wait", [topic], hand_over_ms=60_000)
+
+    def handle() -> None:
+        for message in consumer:
+            begun.set()
+            assert go_on.wait(60)
+            handled.append(message.offset)
+
+    handling = threading.Thread(target=handle)
+    handling.start()
+    assert begun.wait(60)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    go_on.set()
+    closing.join()
+    handling.join()
+    with mq.consumer("g-wait", [topic]) as again:
+        assert list(again.owned().values()) == [len(handled)]
 
 
 def test_committing_without_arguments_covers_what_was_handed_out(mq: Client, topic: str) -> None:
@@ -361,6 +429,43 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(mq: Client, topic: str
     assert numbers(read) == list(range(40))
 
 
+def test_a_pause_or_seek_in_a_loop_holds_from_the_next_message_on(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 100)
+    with mq.consumer("g-within", [topic]) as consumer:
+        seen = []
+        for message in consumer:
+            seen.append(message.offset)
+            if message.offset == 9 and len(seen) == 10:
+                consumer.seek(message.queue, 5)
+            if len(seen) == 20:
+                consumer.pause(message.queue)
+                message.ack()
+                break
+        assert seen == [*range(10), *range(5, 15)]
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume(*consumer.owned())
+        assert [message.offset for message in take(consumer, 85)] == list(range(15, 100))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_nothing_behind_a_message_that_was_given_up_is_handed_out(
+    mq: Client, topic: str, ordered: bool
+) -> None:
+    one_queue(mq, topic, 100)
+    seen = []
+    with mq.consumer(f"g-up-{ordered}", [topic], ordered=ordered, max_attempts=1) as consumer:
+        loop = iter(consumer)
+        for message in itertools.islice(loop, 31):
+            seen.append(message.offset)
+        message.nack()
+        with pytest.raises(RetriesExhausted):
+            next(loop)
+        assert seen == list(range(31))
+        assert list(consumer.owned().values()) == [30]
+        consumer.seek(message.queue, 31)
+        assert [message.offset for message in take(consumer, 69)] == list(range(31, 100))
+
+
 def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) -> None:
     fill(mq, topic, 40, queues=1)
     with mq.consumer("g-seek", [topic]) as consumer:
@@ -377,6 +482,9 @@ def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) ->
             consumer.seek(queue, -1)
     with mq.consumer("g-seek", [topic]) as consumer:
         assert consumer.owned()[queue] == 2
+        consumer.seek(queue, 1)
+    with mq.consumer("g-seek", [topic]) as consumer:
+        assert consumer.owned()[queue] == 1, "closing stores what was sought, too"
 
 
 # --- misuse -------------------------------------------------------------------------
@@ -415,6 +523,8 @@ def test_wrong_arguments_are_refused_before_anything_is_asked(mq: Client, topic:
         nowhere.consumer("g", [])
     with pytest.raises(InvalidConfiguration, match="no such strategy"):
         nowhere.consumer("g", "t", allocation="fair")
+    with pytest.raises(InvalidConfiguration, match="reads all queues"):
+        nowhere.consumer("g", "t", allocation="average", broadcasting=True, offsets_file="x")
     with pytest.raises(InvalidConfiguration, match="share no queue"):
         nowhere.consumer("g", "t", broadcasting=True, ordered=True, offsets_file="x")
     with pytest.raises(ReservedName):

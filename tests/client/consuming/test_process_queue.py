@@ -97,6 +97,14 @@ def test_what_is_put_back_comes_again_in_order_the_failed_one_first_and_alone() 
     assert [(m.offset, m.attempt) for m in handed_out(held, 2).messages()] == [(2, 1), (3, 1)]
 
 
+def test_only_what_is_due_later_is_waited_for() -> None:
+    held = filled(5)
+    delivery = handed_out(held, 5)
+    held.retry_later(delivery, 0, due_ms=30)
+    held.retry_later(delivery, 1, due_ms=20)
+    assert [held.next_due_ms(now) for now in (10, 20, 30)] == [20, 30, None]
+
+
 def test_what_a_recalled_delivery_gives_back_is_not_committed() -> None:
     held = filled(10)
     delivery = handed_out(held, 6)

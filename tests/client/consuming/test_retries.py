@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.consuming.retries import DELAY_LEVELS_MS, GiveUp, RetryPolicy, TryAgain, after_failure
-from rocketq.errors import InvalidConfiguration
 
 
 def test_the_waits_are_rocketmqs_levels_from_the_third_on() -> None:
@@ -31,9 +29,3 @@ def test_the_last_attempt_is_the_last() -> None:
 @given(attempt=st.integers(1, 10_000), delay_ms=st.integers(0, 10**9))
 def test_a_delay_that_is_asked_for_counts(attempt: int, delay_ms: int) -> None:
     assert after_failure(attempt, RetryPolicy(), delay_ms) == TryAgain(delay_ms)
-
-
-@pytest.mark.parametrize("settings", [{"max_attempts": 0}, {"suspend_ms": 9}, {"suspend_ms": 30_001}])
-def test_a_policy_that_cannot_work_is_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(InvalidConfiguration):
-        RetryPolicy(**settings)

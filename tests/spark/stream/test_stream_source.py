@@ -18,7 +18,7 @@ from pyspark_rocketq.stream.stream_reader import RocketqStreamReader
 from rocketq import LocalCluster
 from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
-from rocketq.model import MessageQueue
+from rocketq.model import GroupKind, MessageQueue
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.broker_documents import CreateTopicRequest
 from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, grow, masters
@@ -244,6 +244,7 @@ def test_the_groups_offsets_are_what_the_query_was_given_back(source: Source, cl
         for one in broker.group_offsets(group, source.topic).offsets
     }
     assert committed == {(0, 10), (1, 10)}
+    assert {broker.group(group).kind for broker in masters(source)} == {GroupKind.SPARK}
     follower = source.stream(startingOffsets="group", groupId=group, longPollMs="0").begin()
     assert follower.next_batch() == []
 

@@ -1,0 +1,137 @@
+"""Members of a group whose brokers restart, whose sessions end, and whose queues an operator moves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rocketq import Client, ConsumedMessage, GroupDisabled, LocalCluster
+from rocketq.errors import ClaimLost, MemberUnknown
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.group_documents import ResetRequest, ResetTarget, SetGroupRequest
+from tests.client.consuming.groups_support import fill, numbers, take, wait_for, wait_for_shares
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def mq(own_cluster: LocalCluster) -> Iterator[Client]:
+    with Client(own_cluster.nameservers) as client:
+        yield client
+
+
+@pytest.fixture
+def broker(own_cluster: LocalCluster) -> Iterator[BrokerApi]:
+    with Transport() as transport:
+        yield BrokerApi(transport, "broker-a", own_cluster.brokers["broker-a"])
+
+
+def test_members_keep_their_queues_when_a_broker_restarts(
+    own_cluster: LocalCluster, mq: Client, topic: str
+) -> None:
+    fill(mq, topic, 100, queues=4)
+    with (
+        mq.consumer("t-restart", [topic], retry_ms=50) as one,
+        mq.consumer("t-restart", [topic], retry_ms=50) as two,
+    ):
+        wait_for_shares([one, two], 4)
+        before = [set(one.owned()), set(two.owned())]
+        read = take(one, sum(one.lag().values()))
+        own_cluster.kill("broker-a")
+        own_cluster.restart("broker-a")
+        fill(mq, topic, 100, first=100)
+        wait_for(lambda: sum(one.lag().values()) + sum(two.lag().values()) >= 100)
+        read += take(two, sum(two.lag().values()))
+        wait_for(lambda: bool(read.extend(one.poll(timeout_ms=50)) or read.extend(two.poll(timeout_ms=50))
+                              or len(read) >= 200))  # fmt: skip
+        assert [set(one.owned()), set(two.owned())] == before
+        one.commit()
+    assert numbers(read) == list(range(200))
+
+
+def test_a_forced_reset_takes_the_members_to_the_new_offsets(
+    mq: Client, broker: BrokerApi, topic: str
+) -> None:
+    fill(mq, topic, 50, queues=2)
+    with mq.consumer("t-reset", [topic], commit_ms=20, retry_ms=50) as consumer:
+        assert numbers(take(consumer, 50)) == list(range(50))
+        consumer.commit()
+        broker.reset_group("t-reset", ResetRequest(topic, ResetTarget.EARLIEST, force=True))
+        assert numbers(take(consumer, 50)) == list(range(50))
+
+
+def test_a_queue_whose_claim_was_lost_is_dropped_and_claimed_again(
+    mq: Client, broker: BrokerApi, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(mq, topic, 20, queues=1)
+    with (
+        caplog.at_level(logging.WARNING, "rocketq.consuming.member"),
+        mq.consumer("t-lost", [topic], ack="manual") as consumer,
+    ):
+        messages = take(consumer, 20)
+        broker.leave_group("t-lost", consumer.client_id)
+        with pytest.raises((ClaimLost, MemberUnknown)):
+            consumer.commit(messages[:5])
+        wait_for(lambda: len(consumer.owned()) == 1 and list(consumer.owned().values()) == [0])
+        assert numbers(take(consumer, 20)) == list(range(20)), "what was not committed comes again"
+        for message in messages:
+            message.ack()
+        assert list(consumer.owned().values()) == [0], "late acknowledgements change nothing"
+    assert "is lost" in caplog.text
+
+
+def test_a_group_that_is_disabled_stops_its_members_until_it_is_enabled(
+    mq: Client, broker: BrokerApi, topic: str
+) -> None:
+    fill(mq, topic, 10, queues=1)
+    with mq.consumer("t-off", [topic], retry_ms=20) as consumer:
+        take(consumer, 10)
+        consumer.poll(timeout_ms=0)
+        broker.set_group("t-off", SetGroupRequest(enabled=False))
+
+        def is_refused() -> bool:
+            try:
+                consumer.poll(timeout_ms=0)
+            except GroupDisabled:
+                return True
+            return False
+
+        wait_for(is_refused)
+        broker.set_group("t-off", SetGroupRequest(enabled=True))
+        fill(mq, topic, 10, first=10)
+        wait_for(lambda: not is_refused() and len(consumer.owned()) == 1)
+        wait_for(lambda: sum(consumer.lag().values()) > 0)
+
+
+def test_a_listener_of_a_disabled_group_gets_nothing_more(mq: Client, broker: BrokerApi, topic: str) -> None:
+    fill(mq, topic, 300, queues=1)
+    seen: list[int] = []
+    go_on = threading.Event()
+
+    def handle(message: ConsumedMessage) -> None:
+        seen.append(int(message.body))
+        assert go_on.wait(60)
+
+    with mq.listener(topic, handle, group="t-mute", workers=1, retry_ms=20) as listener:
+        wait_for(lambda: len(seen) == 1)
+        broker.set_group("t-mute", SetGroupRequest(enabled=False))
+        wait_for(lambda: listener.owned() == {})
+        assert isinstance(listener.error, GroupDisabled)
+        go_on.set()
+    assert len(seen) == 1, "what was fetched and not begun is not handed out"
+
+
+def test_a_member_without_any_broker_says_so(topic: str) -> None:
+    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as mq:
+        fill(mq, topic, 0)
+        cluster.kill("broker-a")
+        with pytest.raises(Exception, match="broker-a"):
+            mq.consumer("t-none", [topic])
