@@ -45,6 +45,7 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
 from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
+from rocketq_broker.control_plane.transaction_routes import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
@@ -54,6 +55,7 @@ from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.sink_metrics import SinkCollector
+from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +295,19 @@ def _control_plane(
     install_groups(app, broker, pull.message)
     install_sinks(app, broker)
     install_batches(app, broker)
+    install_transactions(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
     )
+    registry.register(
+        TransactionCollector(
+            broker.config.cluster, broker.config.name, lambda: broker.store.transactions.table,
+            broker.measurements, lambda: len(broker.check_watch),
+        )
+    )  # fmt: skip
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

@@ -46,6 +46,7 @@ from rocketq_broker.runtime.store_events import StoreEvents
 from rocketq_broker.sinks.commit_wait import SettlingBatches
 from rocketq_broker.sinks.publisher import Settler
 from rocketq_broker.store.store import MessageStore
+from rocketq_broker.transactions.check_watch import CheckWatch
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4
@@ -151,6 +152,8 @@ class Broker:
         self._waits_because = ""
         self.settler = Settler(config, store, clock, self._settled)
         self._settling = SettlingBatches(asyncio.get_running_loop(), self.settler.unsettled)
+        #: Hands out the checks of undecided transactions, and parks what stays undecided.
+        self.check_watch = CheckWatch(config, store, clock, completions, self.readers, self.measurements)
         self._registrar = Registrar(
             identity,
             config.nameservers,
@@ -184,6 +187,7 @@ class Broker:
         self.phase = Phase.RUNNING
         self._registrar.start()
         self.settler.start()
+        self.check_watch.start()
 
     async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
@@ -231,8 +235,7 @@ class Broker:
         self._stopping.set()
         if self.phase in (Phase.RUNNING, Phase.WAITING):
             self.phase = Phase.DRAINING
-            self.held.release_all()
-            self._settling.release_all()
+            self._release_all()
         self._registrar.begin_stop()
 
     async def stop(self) -> None:
@@ -243,6 +246,7 @@ class Broker:
             await self._waiting
         await loop.run_in_executor(self.executor, self._registrar.stop)
         await loop.run_in_executor(self.executor, self.settler.stop)
+        await self.check_watch.stop()
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()
@@ -292,6 +296,12 @@ class Broker:
 
     # --- what other threads tell --------------------------------------------------------------
 
+    def _release_all(self) -> None:
+        """Let every call that waits answer as things stand."""
+        self.held.release_all()
+        self._settling.release_all()
+        self.check_watch.release_all()
+
     def _settled(self, sink: str, batch: int) -> None:
         self.completions.post(self._settling.settled, (sink, batch))
 
@@ -303,6 +313,5 @@ class Broker:
         if self.failure is not None:
             return
         self.phase, self.failure = phase, error
-        self.held.release_all()
-        self._settling.release_all()
+        self._release_all()
         self._on_failure()

@@ -49,19 +49,25 @@ if TYPE_CHECKING:
         TooManyConnections,
         TooSlow,
         TopicNotFound,
+        TransactionDecidedOtherwise,
+        TransactionMisused,
+        TransactionNotFound,
     )
     from rocketq.errors.message_errors import InvalidMessage, ReservedName
     from rocketq.local_cluster.cluster import LocalCluster
     from rocketq.model import (
+        HalfMessage,
         Message,
         MessageQueue,
         Perm,
         SendResult,
         SendStatus,
         StoredMessage,
+        TransactionState,
     )
     from rocketq.producing.producer import Producer
     from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
+    from rocketq.producing.transactions import Transaction, TransactionProducer
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
     from rocketq.query import FoundByKey, Query
 
@@ -80,6 +86,7 @@ __all__ = [
     "CorruptFrame",
     "Explicit",
     "FoundByKey",
+    "HalfMessage",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -117,6 +124,12 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "Transaction",
+    "TransactionDecidedOtherwise",
+    "TransactionMisused",
+    "TransactionNotFound",
+    "TransactionProducer",
+    "TransactionState",
     "TransportConfig",
 ]
 
@@ -132,12 +145,14 @@ _HOMES: Final = {
     "ReservedName": "rocketq.errors.message_errors",
     "LocalCluster": "rocketq.local_cluster.cluster",
     "Producer": "rocketq.producing.producer",
+    "HalfMessage": "rocketq.model",
     "Message": "rocketq.model",
     "MessageQueue": "rocketq.model",
     "Perm": "rocketq.model",
     "SendResult": "rocketq.model",
     "SendStatus": "rocketq.model",
     "StoredMessage": "rocketq.model",
+    "TransactionState": "rocketq.model",
     "MESSAGE_SCHEMA": "rocketq.protocol.message_schema",
     "FoundByKey": "rocketq.query",
     "Query": "rocketq.query",
@@ -146,6 +161,8 @@ _HOMES: Final = {
     "QueueSelector": "rocketq.producing.queue_selectors",
     "Random": "rocketq.producing.queue_selectors",
     "RoundRobin": "rocketq.producing.queue_selectors",
+    "Transaction": "rocketq.producing.transactions",
+    "TransactionProducer": "rocketq.producing.transactions",
 }
 
 

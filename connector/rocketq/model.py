@@ -129,6 +129,34 @@ def message_id(queue: MessageQueue, offset: int) -> str:
     return f"{queue.broker}:{queue.topic}:{queue.queue}:{offset}"
 
 
+class TransactionState(StrEnum):
+    """What became of a local transaction (RocketMQ: LocalTransactionState); UNKNOWN: not decided yet."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A message of an undecided transaction, as its producer group is asked about it.
+
+    It is the first message of its transaction. `check` counts the checks of the transaction, this one
+    included; `begun_at_ms` is when the broker stored the message, in milliseconds since 1970.
+    """
+
+    transaction_id: str
+    queue: MessageQueue
+    body: bytes
+    key: bytes | None
+    tag: str | None
+    properties: dict[str, str] | None = field(hash=False)
+    born_at_us: int | None
+    stored_at_us: int
+    begun_at_ms: int
+    check: int
+
+
 class TimerStatus(StrEnum):
     """What became of a delayed message; one that is PAST was delivered, unless it had been cancelled."""
 

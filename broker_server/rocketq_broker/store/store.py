@@ -55,7 +55,7 @@ from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.timer_operations import TimerOperations
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
-from rocketq_broker.store.transaction_operations import TransactionOperations
+from rocketq_broker.store.transaction_operations import HalfMessages, Outcome, TransactionOperations
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import RetentionDecision
@@ -63,14 +63,17 @@ from rocketq_broker.store.upkeep.retention import RetentionDecision
 __all__ = [
     "AppendOutcome",
     "FoundMessages",
+    "HalfMessages",
     "KeyQuery",
     "MessageStore",
+    "Outcome",
     "PullResult",
     "QueueBatch",
     "QueueMessage",
     "StagedOutcome",
     "StoreStatistics",
     "TimerPlace",
+    "TransactionOperations",
 ]
 
 ABORT: Final = "abort"

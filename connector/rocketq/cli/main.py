@@ -16,9 +16,15 @@ from typing import Final
 import rich_click as click
 
 from rocketq import errors
-from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
+from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics, transactions
 from rocketq.cli.output import say
-from rocketq.errors import message_errors, registration_errors, sink_errors, topic_errors
+from rocketq.errors import (
+    message_errors,
+    registration_errors,
+    sink_errors,
+    topic_errors,
+    transaction_errors,
+)
 from rocketq.local_cluster.server_process import ServerNotStarted
 
 UNHEALTHY: Final = 10
@@ -30,7 +36,9 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
+    (transaction_errors.TransactionNotFound, 3),
     (errors.Conflict, 5),
+    (transaction_errors.TransactionDecidedOtherwise, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
     (topic_errors.UnreadMessages, 5),
@@ -82,6 +90,7 @@ for command in (
     query.query,
     groups.group,
     sinks.sink,
+    transactions.tx,
     cluster.cluster,
     doctor.doctor,
     doctor.demo,

@@ -301,8 +301,8 @@ class MessageDocument:
         return StoredMessage(
             MessageQueue(topic, broker, self.queue),
             self.offset,
-            _bytes_of(self.body, self.body_base64) or b"",
-            _bytes_of(self.key, self.key_base64),
+            bytes_of(self.body, self.body_base64) or b"",
+            bytes_of(self.key, self.key_base64),
             self.tag,
             self.properties,
             self.born_at_us,
@@ -360,7 +360,8 @@ class TimeSearchAnswer:
     next_page: str | None = None
 
 
-def _bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+def bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+    """Return what a document has as text or as base64, None if as neither; raise InvalidRequest."""
     if in_base64 is None:
         return None if text is None else text.encode("utf-8")
     try:
