@@ -44,6 +44,7 @@ from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
+from rocketq_broker.control_plane.timer_routes import install_timers
 from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
@@ -293,6 +294,7 @@ def _control_plane(
     install_groups(app, broker, pull.message)
     install_sinks(app, broker)
     install_batches(app, broker)
+    install_timers(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))

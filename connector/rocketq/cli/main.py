@@ -16,7 +16,7 @@ from typing import Final
 import rich_click as click
 
 from rocketq import errors
-from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
+from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, timers, topics
 from rocketq.cli.output import say
 from rocketq.errors import message_errors, registration_errors, sink_errors, topic_errors
 from rocketq.local_cluster.server_process import ServerNotStarted
@@ -82,6 +82,7 @@ for command in (
     query.query,
     groups.group,
     sinks.sink,
+    timers.timer,
     cluster.cluster,
     doctor.doctor,
     doctor.demo,
