@@ -55,6 +55,7 @@ from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.sink_metrics import SinkCollector
+from rocketq_broker.metrics.timer_metrics import TimerCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +302,8 @@ def _control_plane(
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
     )
+    config = broker.config
+    registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

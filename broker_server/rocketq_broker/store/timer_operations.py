@@ -57,6 +57,16 @@ class HeldMessage:
         return TimerCursor(self.due_ms, self.id.log_offset, self.id.row)
 
 
+@dataclass(frozen=True, slots=True)
+class TimerStatistics:
+    """Messages in the timer, those that came and left since the start, and by how much the next is late."""
+
+    outstanding: int
+    scheduled: int
+    delivered: int
+    behind_ms: int
+
+
 class TimerOperations:
     """What can be asked of the delayed messages of one store."""
 
@@ -74,6 +84,13 @@ class TimerOperations:
     def damaged(self) -> frozenset[int]:
         """The windows whose files of the timer index are damaged."""
         return frozenset(self._parts.timers.damaged)
+
+    def statistics(self) -> TimerStatistics:
+        """Return what is outstanding, what was done since the start, and how late the timer is."""
+        index, now_ms = self._parts.timers, self._parts.clock.now_us() // 1000
+        next_ms = index.next_ms
+        behind_ms = 0 if next_ms is None else max(0, now_ms - next_ms)
+        return TimerStatistics(self.table.outstanding, index.scheduled, index.delivered, behind_ms)
 
     def _confirmed(self) -> tuple[State, int]:
         """Return the state that readers see, and the end of the log that it belongs to."""

@@ -88,7 +88,9 @@ def test_after_a_power_cut_each_message_is_delivered_once(flush: FlushMode) -> N
             return
         scenario.disk.restart()
         driver = scenario.open()
+        assert not driver.store.timers.damaged, "what a snapshot vouches for was on disk"
         driver.pass_time(10 * WINDOWS * MINUTE_MS)
+        assert not driver.store.timers.damaged
         bodies = driver.bodies("orders", 0) if driver.store.topics() else []
         assert len(bodies) == len(set(bodies))
         if flush is FlushMode.SYNC:

@@ -52,10 +52,10 @@ _ALL: Final = 1 << 62
 class TimerIndex:
     """The index of one store. The thread that writes the log changes it; any thread may call `upcoming`."""
 
-    def __init__(self, windows: WindowFiles, log: CommitLog, head_entries: int = HEAD_ENTRIES) -> None:
+    def __init__(self, windows: WindowFiles, log: CommitLog) -> None:
         self.windows = windows
         self._log = log
-        self._head_entries = head_entries
+        self._head_entries = HEAD_ENTRIES
         #: What is written, and what of it is confirmed.
         self.written: WindowMarks = {}
         self.confirmed: WindowMarks = {}
@@ -68,6 +68,11 @@ class TimerIndex:
         #: Windows that are delivered as a whole; their files go when a snapshot no longer needs them.
         self.over: set[int] = set()
         self._confirmed_window = -1
+        #: Messages that were scheduled and delivered since the start.
+        self.scheduled = 0
+        self.delivered = 0
+        #: When the next entry is due, as far as the writing thread has looked; None if nothing is held.
+        self.next_ms: int | None = None
         #: Windows whose files are damaged; their entries are read from the log.
         self.damaged: set[int] = set()
 
@@ -101,6 +106,10 @@ class TimerIndex:
 
     def next_due_ms(self, table: TimerTable) -> int | None:
         """Return when the next entry behind the table's cursor is due; None if nothing is held."""
+        self.next_ms = self._next_due_ms(table)
+        return self.next_ms
+
+    def _next_due_ms(self, table: TimerTable) -> int | None:
         if not (self._head.size or self._fresh):
             window = table.first_window
             if window is None:
@@ -145,6 +154,11 @@ class TimerIndex:
             self.damaged -= self.over
             for each in over:
                 del self.confirmed[each]
+
+    def count(self, scheduled: int, delivered: int) -> None:
+        """Count messages of a confirmed commit; called under the lock of the ends."""
+        self.scheduled += scheduled
+        self.delivered += delivered
 
     def _set_fresh(self, fresh: list[Entries], due_ms: int) -> None:
         self._fresh, self._fresh_due_ms = fresh, due_ms
