@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.errors import NotFound, QueueNotFound, TopicNotFound
+from rocketq.errors import NotFound, QueueNotFound, StoreFull, TopicNotFound
 from rocketq.model import NO_OFFSET, Message, MessageQueue, TimerId
 from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.rules.delivery_time import DELIVER_MS
 from rocketq_broker.store.config import RetentionPolicy
+from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.timer_operations import TimerCursor
 from rocketq_broker.store.timers import timer_index
-from tests.support.driver import batch, burst
+from tests.support.crashing_files import CrashingFiles
+from tests.support.disk import Disk
+from tests.support.driver import batch, burst, config
 from tests.support.timed_store import Timed, delayed, timed
 
 MINUTE_MS = 60_000
@@ -238,3 +241,24 @@ def test_a_later_window_is_loaded_piece_by_piece(
             driver.pass_time(6_000)
         assert driver.store.timers.table.outstanding == 0
         assert len(driver.bodies("orders", 0)) == len(times)
+
+
+def test_a_full_disk_makes_delivery_pause_until_there_is_room(clock: ManualClock) -> None:
+    disk = Disk(1)
+    store = MessageStore.open(
+        config(publish_bytes_max=1, merge_bytes=0), files=CrashingFiles(disk), clock=clock
+    )
+    driver = Timed(store, clock)
+    driver.create("orders", 1)
+    for number in range(3):
+        driver.append("orders", delayed(0, (b"%d" % number + bytes(900), driver.now_ms + MINUTE_MS)))
+    disk.free_bytes = 3000
+    with pytest.raises(StoreFull):
+        driver.pass_time(MINUTE_MS)
+    assert "publishing" in store.troubles()
+    disk.free_bytes = None
+    store.retain()
+    driver.settle()
+    assert [body[:1] for body in driver.bodies("orders", 0)] == [b"0", b"1", b"2"]
+    assert store.troubles() == {}
+    store.close()
