@@ -44,6 +44,7 @@ from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_routes import install_administration
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
+from rocketq_broker.control_plane.timer_routes import install_timers
 from rocketq_broker.control_plane.topic_routes import install_groups, install_topics
 from rocketq_broker.control_plane.transaction_routes import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
@@ -55,6 +56,7 @@ from rocketq_broker.data_plane.send_single import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.sink_metrics import SinkCollector
+from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 
 
@@ -295,6 +297,7 @@ def _control_plane(
     install_groups(app, broker, pull.message)
     install_sinks(app, broker)
     install_batches(app, broker)
+    install_timers(app, broker)
     install_transactions(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
@@ -302,10 +305,12 @@ def _control_plane(
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.settler.calls, broker.measurements)
     )
+    config = broker.config
+    registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(
-            broker.config.cluster, broker.config.name, lambda: broker.store.transactions.table,
-            broker.measurements, lambda: len(broker.check_watch),
+            config.cluster, config.name, lambda: broker.store.transactions.table, broker.measurements,
+            lambda: len(broker.check_watch),
         )
     )  # fmt: skip
     add_operations(app, "broker", broker.problems, registry, connections)

@@ -33,6 +33,7 @@ from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
 from rocketq.query import Query
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
+from rocketq.timers import Timers
 
 Made = TypeVar("Made", Producer, Consumer, TransactionProducer)
 
@@ -63,6 +64,8 @@ class Client:
         self._topics = TopicAdmin(self._transport, self._routes)
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
+        #: Delayed messages that are not delivered yet.
+        self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
         self._open: list[Producer | Consumer | TransactionProducer] = []

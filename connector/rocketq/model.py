@@ -194,6 +194,22 @@ class TimerId:
 
 
 @dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that is stored and not in its queue yet; `body` is None in a list."""
+
+    timer_id: str
+    queue: MessageQueue
+    deliver_at_ms: int
+    status: TimerStatus
+    body: bytes | None
+    key: bytes | None
+    tag: str | None
+    properties: dict[str, str] | None = field(hash=False)
+    born_at_us: int | None
+    stored_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOffsets:
     """The readable range [min, max) of one queue."""
 

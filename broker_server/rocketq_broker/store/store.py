@@ -218,6 +218,11 @@ class MessageStore(StoreReads):
             found["index"] = (
                 f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
             )
+        if damaged := sorted(self.timers.damaged):
+            found["timers"] = (
+                f"{len(damaged)} file(s) of the timer index are damaged, and the log is read instead: "
+                f"windows {', '.join(map(str, damaged[:10]))}."
+            )
         if (trouble := self._writer.copying_paused_by) is not None:
             found["publishing"] = trouble.message
         return found

@@ -16,7 +16,18 @@ from typing import Final
 import rich_click as click
 
 from rocketq import errors
-from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics, transactions
+from rocketq.cli import (
+    cluster,
+    doctor,
+    groups,
+    messages,
+    query,
+    servers,
+    sinks,
+    timers,
+    topics,
+    transactions,
+)
 from rocketq.cli.output import say
 from rocketq.errors import (
     message_errors,
@@ -90,6 +101,7 @@ for command in (
     query.query,
     groups.group,
     sinks.sink,
+    timers.timer,
     transactions.tx,
     cluster.cluster,
     doctor.doctor,

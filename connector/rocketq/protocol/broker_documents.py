@@ -16,6 +16,7 @@ from rocketq import model
 from rocketq.errors import InvalidRequest
 from rocketq.model import (
     Appended,
+    DelayedMessage,
     Int64,
     MessageQueue,
     QueueOffsets,
@@ -326,6 +327,21 @@ class TimerDocument:
     properties: dict[str, str] | None = field(default=None, hash=False)
     body: str | None = None
     body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> DelayedMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return DelayedMessage(
+            self.timer_id,
+            MessageQueue(topic, broker, self.queue),
+            self.deliver_at_ms,
+            self.status,
+            bytes_of(self.body, self.body_base64),
+            bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
 
 
 @dataclass(frozen=True, slots=True)
