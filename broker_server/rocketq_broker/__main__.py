@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from rocketq.model import DEFAULT_QUEUES, FlushMode
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from rocketq_broker.runtime.process_memory import collect_rarely, keep_freed_memory, leave_out_pandas
-from rocketq_broker.store.config import RetentionPolicy
+from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -103,6 +104,23 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
     for name, about in _STORE_SETTINGS:
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=store[name].default, help=about)
 
+    checks = TransactionPolicy()
+    for name, about in (
+        ("timeout_ms", "a transaction that is undecided for so long is checked"),
+        ("check_interval_ms", "and again after this, until it is decided"),
+        ("checks_max", "so many times at most; then it is parked for an operator"),
+        ("kept_ms", "a parked transaction is rolled back after this, and one nobody asks to check is parked"),
+        ("group_max", "open transactions of one producer group before SYSTEM_BUSY"),
+    ):
+        option = f"--transaction-{name.replace('_', '-')}"
+        made.add_argument(option, type=int, default=getattr(checks, name), help=about)
+
+
+def _transactions_of(arguments: argparse.Namespace) -> TransactionPolicy:
+    return TransactionPolicy(
+        **{each.name: getattr(arguments, f"transaction_{each.name}") for each in fields(TransactionPolicy)}
+    )
+
 
 def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
     try:
@@ -131,6 +149,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         nameservers=tuple(address for address in given if address),
         flush=FlushMode(arguments.flush),
         retention=_retention_of(arguments),
+        transactions=_transactions_of(arguments),
     )
 
 

@@ -50,7 +50,9 @@ from rocketq_broker.control_plane.group_routes import (
     install_progress,
 )
 from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
+from rocketq_broker.control_plane.timer_routes import install_timers
 from rocketq_broker.control_plane.topic_routes import install_messages, install_topics
+from rocketq_broker.control_plane.transaction_routes import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
@@ -62,6 +64,8 @@ from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
+from rocketq_broker.metrics.timer_metrics import TimerCollector
+from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +309,8 @@ def _control_plane(
     install_producers(app, broker)
     install_sinks(app, broker)
     install_batches(app, broker)
+    install_timers(app, broker)
+    install_transactions(app, broker)
     install_administration(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
@@ -318,6 +324,14 @@ def _control_plane(
     registry.register(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
+    config = broker.config
+    registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
+    registry.register(
+        TransactionCollector(
+            config.cluster, config.name, lambda: broker.store.transactions.table, broker.measurements,
+            lambda: len(broker.check_watch),
+        )
+    )  # fmt: skip
     add_operations(app, "broker", broker.problems, registry, connections)
     add_documentation(app)
     return app

@@ -48,6 +48,7 @@ from rocketq_broker.runtime.store_events import StoreEvents
 from rocketq_broker.sinks.commit_wait import CommitWaits
 from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
+from rocketq_broker.transactions.check_watch import CheckWatch
 
 #: For what must not run on the loop: inflating, the decoded forms, lookups by time.
 _POOL_THREADS: Final = 4
@@ -162,6 +163,8 @@ class Broker:
         self.producers = Producers(config, clock)
         self.publisher = SinkPublisher(config, store, clock, self._batch_published)
         self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
+        #: Hands out the checks of undecided transactions, and parks what stays undecided.
+        self.check_watch = CheckWatch(config, store, clock, completions, self.readers, self.measurements)
         self._registrar = Registrar(
             identity,
             config.nameservers,
@@ -196,6 +199,7 @@ class Broker:
         self.members.recover()
         self._registrar.start()
         self.publisher.start()
+        self.check_watch.start()
 
     async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
@@ -243,8 +247,7 @@ class Broker:
         self._stopping.set()
         if self.phase in (Phase.RUNNING, Phase.WAITING):
             self.phase = Phase.DRAINING
-            self.held.release_all()
-            self._commit_waits.release_all()
+            self._release_all()
         self.members.stop()
         self._registrar.begin_stop()
 
@@ -256,6 +259,7 @@ class Broker:
             await self._waiting
         await loop.run_in_executor(self.executor, self._registrar.stop)
         await loop.run_in_executor(self.executor, self.publisher.stop)
+        await self.check_watch.stop()
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()
@@ -305,6 +309,12 @@ class Broker:
 
     # --- what other threads tell --------------------------------------------------------------
 
+    def _release_all(self) -> None:
+        """Let every call that waits answer as things stand."""
+        self.held.release_all()
+        self._commit_waits.release_all()
+        self.check_watch.release_all()
+
     def _batch_published(self, sink: str, batch: int) -> None:
         self.completions.post(self._commit_waits.published, (sink, batch))
 
@@ -316,7 +326,6 @@ class Broker:
         if self.failure is not None:
             return
         self.phase, self.failure = phase, error
-        self.held.release_all()
-        self._commit_waits.release_all()
+        self._release_all()
         self.members.stop()
         self._on_failure()

@@ -20,7 +20,7 @@ from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_n
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
 from rocketq.protocol.nameserver_documents import MASTER_ID
-from rocketq_broker.store.config import RetentionPolicy, StoreConfig
+from rocketq_broker.store.config import RetentionPolicy, StoreConfig, TransactionPolicy
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -75,6 +75,8 @@ class BrokerConfig:
 
     #: What is kept, and when a disk counts as full (`store.retention`).
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    #: When undecided transactions are checked, and how many there may be.
+    transactions: TransactionPolicy = field(default_factory=TransactionPolicy)
     topics_max: int = 10_000
     queues_max: int = 50_000
     #: Files of the store that may be open at once, however many queues there are.
@@ -158,6 +160,7 @@ class BrokerConfig:
             flush=self.flush,
             segment_bytes=self.segment_bytes,
             retention=self.retention,
+            transactions=self.transactions,
             topics_max=self.topics_max,
             queues_max=self.queues_max,
             open_files_max=self.open_files_max,

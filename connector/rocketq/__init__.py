@@ -58,20 +58,26 @@ if TYPE_CHECKING:
         TooManyConnections,
         TooSlow,
         TopicNotFound,
+        TransactionDecidedOtherwise,
+        TransactionMisused,
+        TransactionNotFound,
     )
     from rocketq.errors.message_errors import InvalidMessage, ReservedName
     from rocketq.local_cluster.cluster import LocalCluster
     from rocketq.model import (
+        HalfMessage,
         Message,
         MessageQueue,
         Perm,
         SendResult,
         SendStatus,
         StoredMessage,
+        TransactionState,
     )
     from rocketq.producing.producer import Producer
     from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
     from rocketq.producing.send_future import SendFuture
+    from rocketq.producing.transactions import Transaction, TransactionProducer
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
     from rocketq.query import FoundByKey, Query
 
@@ -94,6 +100,7 @@ __all__ = [
     "FoundByKey",
     "GroupDisabled",
     "GroupNotFound",
+    "HalfMessage",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -140,6 +147,12 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "Transaction",
+    "TransactionDecidedOtherwise",
+    "TransactionMisused",
+    "TransactionNotFound",
+    "TransactionProducer",
+    "TransactionState",
     "TransportConfig",
 ]
 
@@ -156,7 +169,17 @@ _NAMES: Final = {
     "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
     "rocketq.consuming.subscriptions": ("Sql", "Tag"),
     "rocketq.local_cluster.cluster": ("LocalCluster",),
-    "rocketq.model": ("Message", "MessageQueue", "Perm", "SendResult", "SendStatus", "StoredMessage"),
+    "rocketq.model": (
+        "HalfMessage",
+        "Message",
+        "MessageQueue",
+        "Perm",
+        "SendResult",
+        "SendStatus",
+        "StoredMessage",
+        "TransactionState",
+    ),
+    "rocketq.producing.transactions": ("Transaction", "TransactionProducer"),
     "rocketq.producing.producer": ("Producer",),
     "rocketq.producing.send_future": ("SendFuture",),
     "rocketq.producing.queue_selectors": ("ByHash", "Explicit", "QueueSelector", "Random", "RoundRobin"),

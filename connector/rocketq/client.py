@@ -33,13 +33,16 @@ from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_a
 from rocketq.net.transport import Transport
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.producer import Producer
+from rocketq.producing.transaction_checks import Check
+from rocketq.producing.transactions import TransactionProducer
 from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
 from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
 from rocketq.query import Query
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
+from rocketq.timers import Timers
 
-Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener)
+Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -70,9 +73,11 @@ class Client:
         self.groups = GroupAdmin(LiveMasters(self._transport, self._routes))
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
+        #: Delayed messages that are not delivered yet.
+        self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
-        self._open: list[Producer | PullConsumer | Consumer | Listener] = []
+        self._open: list[Producer | PullConsumer | Consumer | Listener | TransactionProducer] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -84,6 +89,27 @@ class Client:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
         config = ProducerConfig(**settings)
         return self._kept(Producer(self._transport, self._routes, config=config, fault=self._fault))
+
+    def transactions(
+        self,
+        group: str,
+        check: Check | None = None,
+        *,
+        config: ProducerConfig | None = None,
+        **settings: Any,
+    ) -> TransactionProducer:
+        """Return the transactions of a producer group (`rocketq.producing.transactions`).
+
+        `check(message)` returns a TransactionState. It is called, on a thread of the client, for transactions
+        of the group whose outcome no broker learned. `settings` are fields of ProducerConfig. The client
+        closes it if you do not. Raises TransactionMisused without a check function.
+        """
+        self._check_open()
+        made = TransactionProducer(
+            self._transport, self._routes, group, check, config=config or ProducerConfig(**settings),
+            clock=self._clock, fault=self._fault, checks_transport=self._transport_config,
+        )  # fmt: skip
+        return self._kept(made)
 
     def consumer(
         self,

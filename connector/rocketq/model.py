@@ -167,6 +167,34 @@ def message_id(queue: MessageQueue, offset: int) -> str:
     return f"{queue.broker}:{queue.topic}:{queue.queue}:{offset}"
 
 
+class TransactionState(StrEnum):
+    """What became of a local transaction (RocketMQ: LocalTransactionState); UNKNOWN: not decided yet."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A message of an undecided transaction, as its producer group is asked about it.
+
+    It is the first message of its transaction. `check` counts the checks of the transaction, this one
+    included; `begun_at_ms` is when the broker stored the message, in milliseconds since 1970.
+    """
+
+    transaction_id: str
+    queue: MessageQueue
+    body: bytes
+    key: bytes | None
+    tag: str | None
+    properties: dict[str, str] | None = field(hash=False)
+    born_at_us: int | None
+    stored_at_us: int
+    begun_at_ms: int
+    check: int
+
+
 class TimerStatus(StrEnum):
     """What became of a delayed message; one that is PAST was delivered, unless it had been cancelled."""
 
@@ -201,6 +229,22 @@ class TimerId:
             return None
         broker, topic, queue, log_offset, row = match.groups()
         return TimerId(MessageQueue(topic, broker, int(queue)), int(log_offset), int(row))
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that is stored and not in its queue yet; `body` is None in a list."""
+
+    timer_id: str
+    queue: MessageQueue
+    deliver_at_ms: int
+    status: TimerStatus
+    body: bytes | None
+    key: bytes | None
+    tag: str | None
+    properties: dict[str, str] | None = field(hash=False)
+    born_at_us: int | None
+    stored_at_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from rocketq import errors
 from rocketq.clock import ManualClock
 from rocketq.errors import message_errors
-from rocketq.model import GroupKind, Message, StartFrom
+from rocketq.model import GroupKind, Message, MessageQueue, StartFrom, TimerId
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
@@ -43,6 +43,7 @@ from rocketq.protocol.group_documents import (
 )
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.rules.delivery_time import with_times
 from rocketq.protocol.sink_documents import (
     CommitBatchRequest,
     Participant,
@@ -50,6 +51,7 @@ from rocketq.protocol.sink_documents import (
     Staged,
     StageName,
 )
+from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.log.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
 from tests.support.driver import answer, config
@@ -101,11 +103,17 @@ FRAMES: Final[dict[str, dict[str, Any]]] = {
         "kind": FrameKind.MESSAGES, "topic": b"orders", "queue": 0, "queue_offset": 6, "count": 3,
         "log_offset": 512, "stored_at_us": 10, "durable_end": 64, "has_keys": True, "unfinished": True,
     },
+    "delayed": {
+        "kind": FrameKind.DELAYED, "topic": b"orders", "queue": 2, "queue_offset": 4, "count": 3,
+        "log_offset": 1_024, "stored_at_us": 1_700_000_000_654_321, "durable_end": 64,
+    },
     "filtered": {
         "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
         "log_offset": 0, "stored_at_us": 9, "durable_end": 0,
     },
 }  # fmt: skip
+#: When the messages of the delayed frame are to be delivered, in ms; the first is past when it is stored.
+DELIVERY_TIMES: Final = (1_600_000_000_000, 1_700_000_003_000, 1_700_000_999_950)
 FILTERED_OFFSETS: Final = (7, 9, 50)
 #: Log offset, store time and count of the frames that the filtered messages were taken from.
 FILTERED_SOURCES: Final = ((0, 9, 2), (640, 11, 1))
@@ -145,6 +153,8 @@ def body_of(name: str) -> bytes:
     if name == "filtered":
         offsets = np.array(FILTERED_OFFSETS, dtype=np.int64)
         return filtered_body(batch(), offsets, np.array(list(FILTERED_SOURCES), dtype=SOURCE))
+    if name == "delayed":
+        return bytes(encapsulate(with_times(batch(), np.array(DELIVERY_TIMES))))
     if name.startswith(("messages", "staged")):
         return bytes(encapsulate(batch(), "zstd" if name.endswith("zstd") else None))
     return json.dumps({"specimen": name}).encode()
@@ -222,6 +232,19 @@ def fill_sinks(store: MessageStore) -> None:
     answer(partial(sinks.delete, "deleted", False))
 
 
+def fill_timers(store: MessageStore) -> None:
+    """What the golden log of timers tells: of four delayed messages one is delivered and one cancelled."""
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(1, 1)))
+    # The first is due at once: the commit of the second delivers it.
+    times = np.array([5, *(store.now_ms() + delay for delay in (20_000, 10_000, 1_200_000))])
+    for at in times:
+        timed = delayed_batches(0, from_messages([Message(b"due at %d" % at)]), np.array([at]))
+        outcome = answer(partial(store.append, "orders", timed))
+    (place,) = outcome.timers
+    held = store.timers.find(TimerId(MessageQueue("orders", store.broker, 0), *place))
+    answer(partial(store.timers.cancel, held))
+
+
 def staged(store: MessageStore, number: int) -> Staged:
     [sent] = read_stream(write_stream([batch()]))
     batches = [QueueBatch(number % 2, sent.encapsulated, sent.batch)]
@@ -258,6 +281,7 @@ def write() -> None:
     (FILES / "commitlog").write_bytes(log_of(fill))
     # `commitlog-sinks` stays as it is: it was written before decisions had rows by topic.
     (FILES / "commitlog-sinks-rows").write_bytes(log_of(fill_sinks))
+    (FILES / "commitlog-timers").write_bytes(log_of(fill_timers))
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
     (FILES / "commitlog-groups").write_bytes(log_of(fill_groups))
 

@@ -21,9 +21,12 @@ from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
 from rocketq_broker.store.machines.group_table import GroupEntry
 from rocketq_broker.store.store import MessageStore
+from rocketq_broker.store.timers.entries import last_tick
+from rocketq_broker.store.timers.timer_index import entries_of
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
 from tests.support.driver import config
+from tests.support.timed_store import timed
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -181,3 +184,25 @@ def test_a_broker_reads_groups_and_their_owners_from_a_golden_log(tmp_path: Path
         }
     finally:
         store.close()
+
+
+def test_a_golden_frame_of_delayed_messages_says_when_each_is_due() -> None:
+    [frame] = scan((FILES / "delayed.frame").read_bytes())
+    entries = entries_of(frame)
+    stored_ms = frame.header.stored_at_us // 1000
+    assert entries["due_ms"].tolist() == [last_tick(stored_ms), *specimens.DELIVERY_TIMES[1:]]
+    assert entries["row"].tolist() == [0, 1, 2]
+    assert {(int(each["queue"]), int(each["topic"])) for each in entries} == {(2, 4)}
+
+
+def test_a_broker_starts_from_a_golden_log_of_timers_alone(tmp_path: Path) -> None:
+    log, clock = tmp_path / "commitlog", ManualClock()
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-timers").read_bytes())
+    with timed(tmp_path, clock) as driver:
+        assert (driver.store.timers.table.outstanding, driver.store.timers.table.cancelled_count) == (2, 1)
+        assert driver.bodies("orders", 0) == [b"due at 5"]
+        now = driver.now_ms
+        driver.pass_time(1_300_000)
+        later = [b"due at %d" % (now + delay) for delay in (10_000, 20_000)]
+        assert driver.bodies("orders", 0) == [b"due at 5", *later]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from rocketq.model import Message
-from rocketq.protocol.transaction_documents import HalfName, TransactionState
+from rocketq.model import Message, TransactionState
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.machines.transaction_table import Transaction
 from tests.support.driver import Driver, answer, batch
 

@@ -23,6 +23,9 @@ def delayed(queue: int, *timed: tuple[bytes | Message, int]) -> list[DelayedBatc
     return delayed_batches(queue, from_messages(messages), np.array([at for _, at in timed]))
 
 
+MINUTE_MS = 60_000
+
+
 class Timed(Driver):
     """A driver whose clock the test moves."""
 

@@ -158,12 +158,22 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _message(queue: MessageQueue, offset: int, stored_at_us: int, row: dict[str, Any]) -> dict[str, Any]:
-    message: dict[str, Any] = {
+    return {
         "message_id": message_id(queue, offset),
         "queue": queue.queue,
         "offset": offset,
         "stored_at_us": stored_at_us,
+        **_fields(row),
     }
+
+
+def message_fields(message: pa.RecordBatch) -> dict[str, Any]:
+    """Return what a message has, in the fields of a JSON document; the batch has one row."""
+    return _fields(_rows(message)[0])
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {}
     if row["born_at"] is not None:
         message["born_at_us"] = row["born_at"]
     if row["key"] is not None:

@@ -65,12 +65,14 @@ from rocketq.protocol.plain_message import PROPERTY_PREFIX
 from rocketq.protocol.rules.delivery_time import Horizon, delivery_time
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_room import DecodingRoom
 from rocketq_broker.data_plane.message_limits import admit, admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send_delayed import held_batches, horizon, send_answer
+from rocketq_broker.data_plane.send_half import HALF_PARAMETERS, check_half, half_answer, half_of
 from rocketq_broker.data_plane.send_json import read_document
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.data_plane.send_staged import STAGE_PARAMETERS, stage_of, staged_answer
@@ -78,7 +80,7 @@ from rocketq_broker.metrics.broker_metrics import BodySizes, Measurements
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, StagedOutcome
 
-_PARAMETERS: Final = STAGE_PARAMETERS | {"queue"}
+_PARAMETERS: Final = STAGE_PARAMETERS | HALF_PARAMETERS | {"queue"}
 _PLAIN_PARAMETERS: Final = _PARAMETERS | PLAIN_PARAMETERS
 _ARROW: Final = ARROW_STREAM.encode()
 _PLAIN: Final = OCTET_STREAM.encode()
@@ -140,7 +142,9 @@ class SendProcessor:
         is_arrow = media_type == _ARROW
         parameters = _parameters(request.query_string, media_type)
         named = _named_queues(parameters.get("queue"), topic)
-        stage = stage_of(parameters, is_arrow)
+        stage, half = stage_of(parameters, is_arrow), half_of(parameters)
+        if stage is not None and half is not None:
+            raise InvalidRequest("the query", "names a sink and a transaction", hint="Give one of the two.")
         announced = content_length(request.scope["headers"])
         if announced is not None and announced > config.request_bytes_max:
             raise TooLarge("the request body", announced, config.request_bytes_max)
@@ -153,16 +157,21 @@ class SendProcessor:
                 prepared = await self._prepare_single(topic, read_message(parameters, data), named)
             else:
                 prepared = await self._prepare_document(topic, data, named)
+            if half is not None:
+                check_half(prepared.batches)
             if not exists:
                 await self._create(topic)
             appending = time.perf_counter()
             outcome: AppendOutcome | StagedOutcome = await self._completions.outcome(
-                partial(self._append, topic.name, prepared.batches, stage)
+                partial(self._append, topic.name, prepared.batches, half or stage)
             )
         now = time.perf_counter()
         self._measurements.append_seconds.observe(now - appending)
         self._measurements.send_seconds.observe(now - started)
         self._measurements.sent(topic.name, prepared.sizes)
+        if half is not None:
+            messages = sum(each.rows for each in prepared.batches)
+            return half_answer(outcome.status, config.name, topic.name, half, messages)
         if isinstance(outcome, StagedOutcome):
             return staged_answer(outcome, config.name, topic.name)
         answer = send_answer(config.name, topic.name, outcome, prepared.pieces)
@@ -170,7 +179,9 @@ class SendProcessor:
             answer = _by_message(answer, prepared.places)
         return json_answer(encode(answer))
 
-    def _append(self, topic: str, batches: list[QueueBatch], stage: StageName | None, done: Done) -> None:
+    def _append(
+        self, topic: str, batches: list[QueueBatch], stage: StageName | HalfName | None, done: Done
+    ) -> None:
         """Hand batches to the log writer."""
         self._store.append(topic, batches, done, stage=stage, wake=False)
         self.wake_soon()

@@ -29,9 +29,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from rocketq.errors import TopicNotFound
-from rocketq.model import QueueOffsets
+from rocketq.model import QueueOffsets, TransactionState
 from rocketq.protocol.rules.reserved_names import is_retry_topic, is_system_topic
-from rocketq_broker.store.store import MessageStore, StoreStatistics
+from rocketq_broker.store.store import MessageStore, Outcome, StoreStatistics
 from rocketq_broker.store.upkeep.clock_record import Doubt
 
 
@@ -52,7 +52,7 @@ GROUPS_MAX: Final = 10_000
 _SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1 << 20, 2 << 20, 4 << 20)
 _SECONDS_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
-_LABELS: Final = ("cluster", "node_type", "node_id", "topic", "message_type", "is_retry", "is_system")
+LABELS: Final = ("cluster", "node_type", "node_id", "topic", "message_type", "is_retry", "is_system")
 
 
 class Distribution:
@@ -130,6 +130,15 @@ class Measurements:
     #: Batches of sinks that a commit named again and skipped, and their rows.
     skipped_batches: int = 0
     skipped_rows: int = 0
+    #: Half messages that were committed and rolled back, by topic.
+    committed: dict[str, int] = field(default_factory=dict)
+    rolled_back: dict[str, int] = field(default_factory=dict)
+
+    def decided(self, outcome: Outcome) -> None:
+        """Count the half messages of a transaction that was committed or rolled back."""
+        counted = self.committed if outcome.state is TransactionState.COMMIT else self.rolled_back
+        for topic, messages in outcome.messages.items():
+            counted[topic] = counted.get(topic, 0) + messages
 
     def sent(self, topic: str, sizes: list[BodySizes]) -> None:
         """Count the batches of one accepted send."""
@@ -171,7 +180,8 @@ class Measurements:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the series of a deleted topic."""
-        self.incoming.pop(topic, None)
+        for counted in (self.incoming, self.committed, self.rolled_back):
+            counted.pop(topic, None)
         for key in [key for key in self.outgoing if key[0] == topic]:
             del self.outgoing[key]
 
@@ -188,7 +198,7 @@ class BrokerCollector(Collector):
         yield from self._traffic()
         counted = self._counted
         size = HistogramMetricFamily(
-            "rocketmq_message_size", "Size of message bodies, in bytes.", labels=_LABELS[:3]
+            "rocketmq_message_size", "Size of message bodies, in bytes.", labels=LABELS[:3]
         )
         size.add_metric(self._node, counted.message_size.buckets(), counted.message_size.sum)
         yield size
@@ -217,34 +227,34 @@ class BrokerCollector(Collector):
             ("throughput_in", "Bytes of bodies accepted.", "bytes"),
         )
         for name, text, what in words:
-            family = CounterMetricFamily(f"rocketmq_{name}", text, labels=_LABELS)
+            family = CounterMetricFamily(f"rocketmq_{name}", text, labels=LABELS)
             for topic, traffic in list(self._counted.incoming.items()):
-                family.add_metric((*self._node, topic, *_kind(topic)), getattr(traffic, what))
+                family.add_metric((*self._node, topic, *kind_labels(topic)), getattr(traffic, what))
             yield family
         words = (
             ("messages_out", "Messages handed out.", "messages"),
             ("throughput_out", "Bytes of frames handed out.", "bytes"),
         )
         for name, text, what in words:
-            family = CounterMetricFamily(f"rocketmq_{name}", text, labels=(*_LABELS, "consumer_group"))
+            family = CounterMetricFamily(f"rocketmq_{name}", text, labels=(*LABELS, "consumer_group"))
             for (topic, group), traffic in list(self._counted.outgoing.items()):
-                family.add_metric((*self._node, topic, *_kind(topic), group), getattr(traffic, what))
+                family.add_metric((*self._node, topic, *kind_labels(topic), group), getattr(traffic, what))
             yield family
 
     def _read_gauges(self) -> Iterator[Metric]:
         gauges = self._gauges
         permission = GaugeMetricFamily(
-            "rocketmq_broker_permission", "6 while the broker reads and writes.", labels=_LABELS[:3]
+            "rocketmq_broker_permission", "6 while the broker reads and writes.", labels=LABELS[:3]
         )
         permission.add_metric(self._node, gauges.permission())
         yield permission
         lag = GaugeMetricFamily(
             "rocketmq_consumer_lag_messages",
             "Messages a group has yet to commit, in the queues it ever committed.",
-            labels=(*_LABELS, "consumer_group"),
+            labels=(*LABELS, "consumer_group"),
         )
         for each in gauges.lags():
-            lag.add_metric((*self._node, each.topic, *_kind(each.topic), each.group), each.messages)
+            lag.add_metric((*self._node, each.topic, *kind_labels(each.topic), each.group), each.messages)
         yield lag
         store = gauges.store()
         for name, text, value in (
@@ -316,6 +326,6 @@ def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
         return ()
 
 
-def _kind(topic: str) -> tuple[str, str, str]:
+def kind_labels(topic: str) -> tuple[str, str, str]:
     """Return the labels message_type, is_retry and is_system of a topic."""
     return "normal", str(is_retry_topic(topic)).lower(), str(is_system_topic(topic)).lower()

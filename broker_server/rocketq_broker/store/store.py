@@ -54,7 +54,7 @@ from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.timer_operations import TimerOperations
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
-from rocketq_broker.store.transaction_operations import TransactionOperations
+from rocketq_broker.store.transaction_operations import HalfMessages, Outcome, TransactionOperations
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
 from rocketq_broker.store.upkeep.retention import RetentionDecision
@@ -62,14 +62,17 @@ from rocketq_broker.store.upkeep.retention import RetentionDecision
 __all__ = [
     "AppendOutcome",
     "FoundMessages",
+    "HalfMessages",
     "KeyQuery",
     "MessageStore",
+    "Outcome",
     "PullResult",
     "QueueBatch",
     "QueueMessage",
     "StagedOutcome",
     "StoreStatistics",
     "TimerPlace",
+    "TransactionOperations",
 ]
 
 ABORT: Final = "abort"
@@ -215,6 +218,11 @@ class MessageStore(StoreReads):
             ranges = ", ".join(f"{each.begin} to {each.end}" for each in holes[:10])
             found["index"] = (
                 f"{len(holes)} part(s) of the log cannot be read and are not in the key index: {ranges}."
+            )
+        if damaged := sorted(self.timers.damaged):
+            found["timers"] = (
+                f"{len(damaged)} file(s) of the timer index are damaged, and the log is read instead: "
+                f"windows {', '.join(map(str, damaged[:10]))}."
             )
         if (trouble := self._writer.copying_paused_by) is not None:
             found["publishing"] = trouble.message

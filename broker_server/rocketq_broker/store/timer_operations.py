@@ -57,6 +57,16 @@ class HeldMessage:
         return TimerCursor(self.due_ms, self.id.log_offset, self.id.row)
 
 
+@dataclass(frozen=True, slots=True)
+class TimerStatistics:
+    """Messages in the timer, those that came and left since the start, and by how much the next is late."""
+
+    outstanding: int
+    scheduled: int
+    delivered: int
+    behind_ms: int
+
+
 class TimerOperations:
     """What can be asked of the delayed messages of one store."""
 
@@ -70,12 +80,30 @@ class TimerOperations:
         """The timer as it is now; a value that never changes."""
         return self._parts.ends.state.timers
 
+    @property
+    def damaged(self) -> frozenset[int]:
+        """The windows whose files of the timer index are damaged."""
+        return frozenset(self._parts.timers.damaged)
+
+    def statistics(self) -> TimerStatistics:
+        """Return what is outstanding, what was done since the start, and how late the timer is."""
+        index, now_ms = self._parts.timers, self._parts.clock.now_us() // 1000
+        next_ms = index.next_ms
+        behind_ms = 0 if next_ms is None else max(0, now_ms - next_ms)
+        return TimerStatistics(self.table.outstanding, index.scheduled, index.delivered, behind_ms)
+
+    def _confirmed(self) -> tuple[State, int]:
+        """Return the state that readers see, and the end of the log that it belongs to."""
+        ends = self._parts.ends
+        with ends.lock:
+            return ends.state, ends.confirmed
+
     def page(self, topic: str, behind: TimerCursor, count: int) -> list[HeldMessage]:
         """Return up to `count` pending messages of a topic behind a cursor, in the order of delivery.
 
-        Raises TopicNotFound, CorruptFrame, DamagedWindow. It reads files, so it may wait for the disk.
+        Raises TopicNotFound, CorruptFrame. It reads files, so it may wait for the disk.
         """
-        state = self._parts.ends.state
+        state, end = self._confirmed()
         entry = state.topics.get(topic)
         if entry is None:
             raise TopicNotFound(topic, self._broker)
@@ -83,9 +111,8 @@ class TimerOperations:
         found: list[HeldMessage] = []
         from_key = DueKey(behind.due_ms, behind.log_offset - 1)
         # A cancelled message does not count, so more are looked at than are asked for.
-        for entries in self._parts.timers.upcoming(
-            table, from_key, entry.number, count + table.cancelled_count + 1
-        ):
+        wanted = count + table.cancelled_count + 1
+        for entries in self._parts.timers.upcoming(table, end, from_key, entry.number, wanted):
             for held in self._pending(entries, table, behind):
                 found.append(held)
                 if len(found) == count:
@@ -104,11 +131,11 @@ class TimerOperations:
     def find(self, timer: TimerId) -> HeldMessage:
         """Return a delayed message, also one whose time has passed, while its frame is there.
 
-        Raises NotFound, CorruptFrame, DamagedWindow. It reads files, so it may wait for the disk.
+        Raises NotFound, CorruptFrame. It reads files, so it may wait for the disk.
         """
-        table, log = self.table, self._parts.log
-        missing = NotFound("delayed message", str(timer))
-        if timer.log_offset >= self._parts.ends.confirmed:
+        (state, end), log = self._confirmed(), self._parts.log
+        table, missing = state.timers, NotFound("delayed message", str(timer))
+        if timer.log_offset >= end:
             raise missing
         try:
             header = log.header(timer.log_offset)
@@ -121,9 +148,10 @@ class TimerOperations:
         if not is_held or place != timer.queue or timer.row >= header.count:
             raise missing
         (held,) = self._held(frame, range(timer.row, timer.row + 1))
-        if DueKey(held.due_ms, timer.log_offset) <= table.cursor:
+        key = DueKey(held.due_ms, timer.log_offset)
+        if key <= table.cursor:
             return replace(held, status=TimerStatus.PAST)
-        if not self._parts.timers.has(held.due_ms, timer.log_offset):
+        if not self._parts.timers.has(table, end, key):
             # What looks like a frame lies within the body of a message.
             raise missing
         if table.is_cancelled(TimerPlace(timer.log_offset, timer.row)):

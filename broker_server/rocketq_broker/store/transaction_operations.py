@@ -5,7 +5,8 @@ A half message is stored by an append with a `HalfName`, as every other message 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -14,10 +15,10 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.errors.transaction_errors import TransactionNotFound
-from rocketq.model import MessageQueue
+from rocketq.model import MessageQueue, TransactionState
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.transaction_documents import HalfName, TransactionState
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, Hold, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
@@ -135,6 +136,10 @@ class TransactionOperations:
 
     # --- checks -------------------------------------------------------------------------
 
+    def has_check(self, group: str, at_ms: int) -> bool:
+        """Whether a check of a group is due."""
+        return next(decisions.due_checks(self.table, group, self.policy, at_ms), None) is not None
+
     def groups_to_check(self, at_ms: int) -> list[str]:
         """Return the producer groups for which a check is due."""
         return decisions.groups_to_check(self.table, self.policy, at_ms)
@@ -165,17 +170,24 @@ class TransactionOperations:
         """Return parked transactions that are to be rolled back, at most `count`."""
         return list(islice(decisions.to_give_up(self.table, self.policy, at_ms), count))
 
-    def park(self, each: Transaction, done: Done) -> None:
-        """Park a transaction, and show its messages in the parking topic, which exists; `done` has any
-        outcome.
+    def parked_batches(self, each: Transaction) -> list[QueueBatch]:
+        """Return copies of a transaction's messages for the parking topic; it may wait for the disk.
 
-        It reads files, so it may wait for the disk. Raises CorruptFrame.
+        What cannot be read is left out. Whoever reads or commits the transaction meets the damage.
         """
         batches: list[QueueBatch] = []
         for frame in each.frames:
-            found = self.read(frame)
-            if found is not None:
-                batches.append(parked_batch(found.batch, each, frame, found.queue.topic))
+            with suppress(CorruptFrame):
+                found = self.read(frame)
+                if found is not None:
+                    batches.append(parked_batch(found.batch, each, frame, found.queue.topic))
+        return batches
+
+    def park(self, each: Transaction, batches: Sequence[QueueBatch], done: Done) -> None:
+        """Park a transaction, and store its `parked_batches` in the parking topic, which exists.
+
+        `done` has an AppendOutcome, or TopicNotFound.
+        """
 
         def decide(state: State, at_ms: int) -> Change | None:
             return decisions.park(state.transactions, each.id, at_ms)

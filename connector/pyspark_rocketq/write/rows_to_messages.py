@@ -6,6 +6,7 @@ A sink's columns:
     key         string or binary
     tag         string
     properties  map<string, string>
+    deliver_at  timestamp; when the message is to be delivered; null: at once
     topic       string; required where the option `topic` is not given, which beats it
     broker      string  ┐ both or neither; null in both: the option `queueSelection` chooses
     queue       int     ┘
@@ -30,12 +31,14 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from pyspark_rocketq.errors import SchemaMismatch
 from rocketq.errors import InvalidBatch
 from rocketq.model import MessageQueue
 from rocketq.protocol.message_schema import MESSAGE_COLUMNS
+from rocketq.protocol.rules.delivery_time import DELIVER_AT
 
 _TEXT: Final = (StringType, BinaryType)
 SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
@@ -43,6 +46,7 @@ SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "key": _TEXT,
     "tag": (StringType,),
     "properties": (MapType,),
+    DELIVER_AT: (TimestampType,),
     "topic": (StringType,),
     "broker": (StringType,),
     "queue": (IntegerType, ShortType, LongType),
@@ -200,4 +204,8 @@ def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
             column = batch.column(field.row_name)
             names.append(field.name)
             columns.append(column if column.type == field.type else pc.cast(column, field.type))
+    if DELIVER_AT in batch.schema.names:
+        # The producer makes properties of it.
+        names.append(DELIVER_AT)
+        columns.append(batch.column(DELIVER_AT))
     return pa.RecordBatch.from_arrays(columns, names=names)

@@ -14,6 +14,7 @@ from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.sinks import SinkAdmin
 from rocketq.admin.topics import TopicAdmin
+from rocketq.admin.transactions import TransactionAdmin
 from rocketq.errors import NameServersUnreachable
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.route_cache import RouteCache, nameserver_addresses
@@ -40,6 +41,7 @@ class ClusterAdmin:
         self.topics = TopicAdmin(self._transport, routes)
         self.groups = GroupAdmin(self.masters)
         self.sinks = SinkAdmin(self.masters)
+        self.transactions = TransactionAdmin(self.masters, self._transport)
 
     def views(self) -> NameServerViews:
         """Ask every NameServer who is alive. Raises NameServersUnreachable if none answers."""

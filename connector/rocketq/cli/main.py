@@ -16,9 +16,27 @@ from typing import Final
 import rich_click as click
 
 from rocketq import errors
-from rocketq.cli import cluster, doctor, groups, messages, query, servers, sinks, topics
+from rocketq.cli import (
+    cluster,
+    doctor,
+    groups,
+    messages,
+    query,
+    servers,
+    sinks,
+    timers,
+    topics,
+    transactions,
+)
 from rocketq.cli.output import say
-from rocketq.errors import group_errors, message_errors, registration_errors, sink_errors, topic_errors
+from rocketq.errors import (
+    group_errors,
+    message_errors,
+    registration_errors,
+    sink_errors,
+    topic_errors,
+    transaction_errors,
+)
 from rocketq.local_cluster.server_process import ServerNotStarted
 
 #: The first class an error is an instance of decides; what is not listed is 1.
@@ -29,7 +47,9 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.RouteNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (group_errors.GroupNotFound, 3),
+    (transaction_errors.TransactionNotFound, 3),
     (errors.Conflict, 5),
+    (transaction_errors.TransactionDecidedOtherwise, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
     (group_errors.MembersActive, 5),
@@ -84,6 +104,8 @@ for command in (
     query.query,
     groups.group,
     sinks.sink,
+    timers.timer,
+    transactions.tx,
     cluster.cluster,
     doctor.doctor,
     doctor.demo,

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from datetime import datetime
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -81,6 +82,8 @@ class _Selections(click.ParamType[str]):
     type=_Selections(),
     help="How a queue is chosen for messages without an ordering key.  [default: round_robin]",
 )
+@click.option("--delay", help="Deliver after this long: 10s, 5m, 1h.")
+@click.option("--deliver-at", help="Deliver at this time: 2026-11-20T08:00Z, or milliseconds since 1970.")
 @nameservers_option
 def produce(
     topic: str,
@@ -90,6 +93,8 @@ def produce(
     properties: tuple[str, ...],
     jsonl: bool,
     selection: SelectionName | None,
+    delay: str | None,
+    deliver_at: str | None,
     nameservers: str,
 ) -> None:
     """Send each line of stdin as a message. The topic is made if it does not exist.
@@ -98,23 +103,28 @@ def produce(
     Examples:
       echo hello | rocketq produce greetings
       rocketq produce logs -t web -p host=web-1 < access.log
+      echo "are you still there?" | rocketq produce reminders --delay 10m
       jq -c '{body: tostring, key: .id, ordering_key: .customer}' orders.json | rocketq produce orders --jsonl
     """
     if ordering_key is not None and selection is not None:
         raise click.UsageError("--ordering-key chooses the queue itself; leave --selection out.")
     constant = dict(_property(text) for text in properties)
-    sent, queues = 0, set()
+    at = None if deliver_at is None else _delivery_time(deliver_at)
+    sent, queues, delayed = 0, set(), False
     with connect(nameservers) as client, client.producer() as producer:
         for first, lines in _line_batches():
             table = _from_json(lines, first) if jsonl else _from_lines(lines)
             table = _with_constants(table, key, ordering_key, tag, constant)
             order = "ordering_key" if "ordering_key" in table.column_names else None
-            for result in producer.send_batch(
-                topic, table, ordering_key=order, selection=selection, unique_ids=True
-            ):
+            results = producer.send_batch(
+                topic, table, ordering_key=order, selection=selection, delay=delay, deliver_at=at,
+                unique_ids=True,
+            )  # fmt: skip
+            for result in results:
                 sent += result.count
+                delayed |= result.is_delayed
                 queues.add(result.queue)
-    say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}")
+    say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}" + (", delayed" if delayed else ""))
 
 
 @click.command()
@@ -322,6 +332,21 @@ def _with_constants(
     return table
 
 
+def _delivery_time(text: str) -> datetime | int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise click.BadParameter(
+            f"{text!r} is neither a time with its zone (2026-11-20T08:00Z) nor milliseconds since 1970",
+            param_hint="--deliver-at",
+        )
+    return at
+
+
 def _property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -401,11 +426,15 @@ def document(message: Shown) -> dict[str, Any]:
         "stored_at_us": message.stored_at_us,
     }
     for name, value in (("key", message.key), ("body", message.body)):
-        if value is None:
-            document[name] = None
-            continue
-        try:
-            document[name] = value.decode()
-        except UnicodeDecodeError:
-            document[f"{name}_base64"] = base64.b64encode(value).decode()
+        document.update(text_or_base64(name, value))
     return document
+
+
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Return a value as a field of a document: as text, or in base64 under a name that says so."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

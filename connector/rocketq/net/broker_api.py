@@ -36,6 +36,8 @@ from rocketq.protocol.broker_documents import (
     MessageDocument,
     SendAnswer,
     TimeOffsets,
+    TimerDocument,
+    TimerListing,
     TimeSearchAnswer,
     TopicDescription,
     TopicListing,
@@ -249,6 +251,27 @@ class BrokerApi(GroupApi):
         path = path_of("topics", topic, "messages")
         answer = self._call("GET", path, query=query, answer_bytes_max=PULL_ANSWER_BYTES_MAX)
         return self._decoded(answer, kind)
+
+    # --- delayed messages --------------------------------------------------------
+
+    def timers(self, topic: str, *, limit: int, page: str | None = None) -> TimerListing:
+        """Return a page of the delayed messages of a topic that are not delivered yet, the next first.
+
+        Raises TopicNotFound, NoPermission.
+        """
+        query: Query = {"limit": limit, "page": page}
+        path = path_of("topics", topic, "timers")
+        answer = self._call("GET", path, query=query, answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, TimerListing)
+
+    def timer(self, timer_id: str) -> TimerDocument:
+        """Return a delayed message, and what became of it. Raises NotFound."""
+        answer = self._call("GET", path_of("timers", timer_id), answer_bytes_max=PULL_ANSWER_BYTES_MAX)
+        return self._decoded(answer, TimerDocument)
+
+    def cancel_timer(self, timer_id: str) -> TimerDocument:
+        """Cancel a delayed message; safe to repeat. Raises NotFound, and Conflict if its time has passed."""
+        return self._decoded(self._call("DELETE", path_of("timers", timer_id)), TimerDocument)
 
     # --- offsets -----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX
-from rocketq.producing.accumulator import Fields
+from rocketq.producing.accumulator import NO_FIELDS, Fields
 from rocketq.protocol.rules.delivery_time import check_delivery, delivery_properties
 from rocketq.protocol.rules.message_rules import check_message
 
@@ -52,6 +52,8 @@ def checked_fields(key: Any, tag: Any, properties: Any, delay: Any = None, deliv
     A delay or a delivery time becomes a property. Raises InvalidBatch, InvalidMessage, TooLarge, and
     InvalidConfiguration for a delay or time that is none.
     """
+    if key is None and tag is None and properties is None and delay is None and deliver_at is None:
+        return NO_FIELDS
     found = text_bytes("key", key)
     if found is not None and len(found) > KEY_BYTES_MAX:
         raise TooLarge("a message's key", len(found), KEY_BYTES_MAX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +23,8 @@ from rocketq.protocol.rules.delivery_time import (
     DELIVER_AT,
     check_batch_delivery,
     column_times,
+    delivery_properties,
+    with_property,
     with_times,
 )
 from rocketq.protocol.rules.message_rules import check_batch
@@ -95,6 +98,20 @@ def batches_of(data: Any) -> list[pa.RecordBatch]:
         check_batch_delivery(batch, first_row)
         first_row += batch.num_rows
     return batches
+
+
+def timed_data(data: Any, delay: str | timedelta | None, deliver_at: datetime | int | None) -> Any:
+    """Return data whose messages are all delivered after this delay or at this time; as it is without one.
+
+    Raises InvalidConfiguration for a delay or a time that is none, and as `batches_of`.
+    """
+    given = delivery_properties(delay, deliver_at)
+    if not given:
+        return data
+    [(name, value)] = given.items()
+    return pa.Table.from_batches(
+        [with_property(each, name, value) for each in batches_of(data)], MESSAGE_SCHEMA
+    )
 
 
 def _batches(data: Any) -> list[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -31,7 +31,7 @@ import pyarrow as pa
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.errors import Closed, InvalidConfiguration, RocketqError, SendFailed
+from rocketq.errors import Closed, RocketqError, SendFailed
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
@@ -39,22 +39,15 @@ from rocketq.producing.accumulator import NO_FIELDS, Destination
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
-from rocketq.producing.input_batches import OrderingKeys, batches_of
+from rocketq.producing.input_batches import OrderingKeys, timed_data
 from rocketq.producing.message_columns import with_id
 from rocketq.producing.parcels import Parcel, parcels
-from rocketq.producing.placing import Placing, SelectionName
+from rocketq.producing.placing import Placing, ProducerSelectors, SelectionName
 from rocketq.producing.queue_selectors import (
-    DEFAULT_KEYED_STRATEGY,
-    DEFAULT_STRATEGY,
-    ByHash,
-    Explicit,
     QueueSelector,
     QueueSlice,
-    RoundRobin,
     Rows,
     Selection,
-    resolved_queue,
-    strategy,
 )
 from rocketq.producing.send_attempts import APPEND, Delivery, Post, unique_id_of
 from rocketq.producing.send_future import SendFuture
@@ -62,9 +55,7 @@ from rocketq.producing.send_hooks import SendHook
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.submit_threads import Pipeline
 from rocketq.producing.unique_ids import UNIQUE_IDS
-from rocketq.protocol.hashing import hash_column
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA
-from rocketq.protocol.rules.delivery_time import delivery_properties, is_timed, with_property
+from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.sink_documents import StageName
 
@@ -74,8 +65,6 @@ R = TypeVar("R")
 
 #: One-way sends that may wait for a thread before `send_oneway` blocks.
 ONEWAY_WAITING_MAX: Final = 1_024
-#: The fields of a message of which only the body was given.
-_NOTHING: Final = (None, None, None, None, None)
 #: Topics whose names are remembered to be allowed.
 FREE_DESTINATIONS_MAX: Final = 1_024
 
@@ -96,8 +85,7 @@ class Producer:
         self._clock = clock or SystemClock()
         #: What is remembered of slow and failing brokers.
         self.fault = fault or FaultTolerance()
-        self._round_robin = RoundRobin(self.fault if self.config.fault_avoidance else None)
-        self._by_hash = ByHash()
+        self._selectors = ProducerSelectors(self.fault if self.config.fault_avoidance else None)
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
         self._lock = threading.Lock()
@@ -194,9 +182,7 @@ class Producer:
         Raises InvalidMessage, InvalidBatch, TooLarge, ReservedName and Closed at once.
         """
         content = body if type(body) is bytes else body_bytes(body)
-        fields = NO_FIELDS
-        if (key, tag, properties, delay, deliver_at) != _NOTHING:
-            fields = checked_fields(key, tag, properties, delay, deliver_at)
+        fields = checked_fields(key, tag, properties, delay, deliver_at)
         destination = self._free.get(topic)
         pipeline = self._pipeline
         if destination is None or pipeline is None:
@@ -208,7 +194,7 @@ class Producer:
             )
         order = text_bytes("ordering_key", ordering_key)
         queues = self._delivery.write_queues(topic)
-        selector = self._selector(topic, order, queue, queues)
+        selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         placed = Destination(topic, chosen, order is not None and not is_delayed, is_delayed)
         return pipeline.submit(placed, content, fields, None if is_delayed else order)
@@ -243,10 +229,7 @@ class Producer:
         SendFailed, `facts["stored"]` lists what was stored all the same, as [broker, queue, offset, count].
         """
         placing = Placing(ordering_key, selection, queue)
-        timed = delivery_properties(delay, deliver_at)
-        if timed:
-            data = [with_property(batch, *next(iter(timed.items()))) for batch in batches_of(data)]
-            data = pa.Table.from_batches(data, MESSAGE_SCHEMA)
+        data = timed_data(data, delay, deliver_at)
         return self._send_all(topic, data, placing, compression, timeout_ms, APPEND, unique_ids)
 
     def stage_batch(
@@ -350,10 +333,7 @@ class Producer:
         deliver_at: datetime | int | None,
     ) -> Message:
         content = body if type(body) is bytes else body_bytes(body)
-        fields = NO_FIELDS
-        if (key, tag, properties, delay, deliver_at) != _NOTHING:
-            fields = checked_fields(key, tag, properties, delay, deliver_at)
-        found, tag, given = fields
+        found, tag, given = checked_fields(key, tag, properties, delay, deliver_at)
         if self.config.unique_ids:
             given = with_id(given, UNIQUE_IDS.one())
         return Message(content, found, tag, given, self._clock.now_us())
@@ -386,7 +366,7 @@ class Producer:
         retries: int,
     ) -> SendResult:
         queues = self._queues(topic)
-        selector = self._selector(topic, order, queue, queues)
+        selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
         try:
@@ -425,7 +405,7 @@ class Producer:
     ) -> BatchSender[R]:
         placing.check()
         plan = SendPlan(
-            self._batch_selector(placing),
+            self._selectors.of_data(placing),
             placing.ordering_key,
             post,
             compression or self.config.compression,
@@ -458,55 +438,13 @@ class Producer:
         self, destination: Destination, batch: pa.RecordBatch, orders: list[bytes | None]
     ) -> Iterator[tuple[Rows, SendResult]]:
         """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
-        selector, slices = self._placed(destination, batch, orders)
+        queues = self._delivery.write_queues(destination.topic)
+        selector, slices = self._selectors.place(destination, batch, orders, queues, self._delivery.now_ms())
         for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
             for parcel in of_broker:
                 sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
                 for piece, result in sent:
                     yield piece.row_numbers(), result
-
-    def _placed(
-        self, destination: Destination, batch: pa.RecordBatch, orders: list[bytes | None]
-    ) -> tuple[QueueSelector, list[QueueSlice]]:
-        """Choose the queues of an accumulated batch, by the route of now."""
-        if destination.queue is not None and not destination.is_keyed:
-            return Explicit(destination.queue), [QueueSlice(destination.queue, batch, 0)]
-        queues = self._delivery.write_queues(destination.topic)
-        now_ms = self._delivery.now_ms()
-        if destination.is_keyed:
-            hashes = hash_column(pa.array(orders, pa.binary()))
-            return self._by_hash, self._by_hash.partition(
-                queues, batch, Selection(hashes=hashes, now_ms=now_ms)
-            )
-        chosen = self._round_robin.select(queues, Selection(now_ms=now_ms))
-        return self._round_robin, [QueueSlice(chosen, batch, 0)]
-
-    def _selector(
-        self,
-        topic: str,
-        order: bytes | None,
-        queue: MessageQueue | int | None,
-        queues: Sequence[MessageQueue],
-    ) -> QueueSelector:
-        if queue is not None:
-            if order is not None:
-                raise InvalidConfiguration(
-                    "queue", queue, "it contradicts ordering_key, which chooses the queue itself"
-                )
-            return Explicit(resolved_queue(topic, queue, queues))
-        return self._round_robin if order is None else self._by_hash
-
-    def _batch_selector(self, placing: Placing) -> QueueSelector:
-        chosen = placing.selection
-        if chosen is not None and not isinstance(chosen, str):
-            return chosen
-        name = chosen or (DEFAULT_STRATEGY if placing.ordering_key is None else DEFAULT_KEYED_STRATEGY)
-        # These two are shared by all sends, so that they go on where the send before ended.
-        shared: Mapping[str, QueueSelector] = {
-            DEFAULT_STRATEGY: self._round_robin,
-            DEFAULT_KEYED_STRATEGY: self._by_hash,
-        }
-        return shared.get(name) or strategy(name).make(self.fault if self.config.fault_avoidance else None)
 
     def _started_pipeline(self) -> Pipeline:
         with self._lock:

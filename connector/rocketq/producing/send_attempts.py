@@ -467,5 +467,5 @@ def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
 
 
 def _timers(answer: SendAnswer) -> tuple[str, ...]:
-    """Return the timer id of each appended batch, empty for one that is not delayed or not a single message."""
+    """Return the timer id of each appended batch; empty if it is not delayed or no single message."""
     return answer.timers if isinstance(answer.timers, tuple) else ("",) * len(answer.appended)

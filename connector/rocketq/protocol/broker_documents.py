@@ -16,6 +16,7 @@ from rocketq import model
 from rocketq.errors import InvalidRequest
 from rocketq.model import (
     Appended,
+    DelayedMessage,
     GroupKind,
     Int64,
     MessageQueue,
@@ -308,8 +309,8 @@ class MessageDocument:
         return StoredMessage(
             MessageQueue(topic, broker, self.queue),
             self.offset,
-            _bytes_of(self.body, self.body_base64) or b"",
-            _bytes_of(self.key, self.key_base64),
+            bytes_of(self.body, self.body_base64) or b"",
+            bytes_of(self.key, self.key_base64),
             self.tag,
             self.properties,
             self.born_at_us,
@@ -333,6 +334,21 @@ class TimerDocument:
     properties: dict[str, str] | None = field(default=None, hash=False)
     body: str | None = None
     body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> DelayedMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return DelayedMessage(
+            self.timer_id,
+            MessageQueue(topic, broker, self.queue),
+            self.deliver_at_ms,
+            self.status,
+            bytes_of(self.body, self.body_base64),
+            bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +383,8 @@ class TimeSearchAnswer:
     next_page: str | None = None
 
 
-def _bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+def bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+    """Return what a document has as text or as base64, None if as neither; raise InvalidRequest."""
     if in_base64 is None:
         return None if text is None else text.encode("utf-8")
     try:

@@ -8,19 +8,10 @@ Its *parts*, sends of half messages, are numbered from 0; one that comes again i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from rocketq.model import Int64, SendStatus
-from rocketq.protocol.broker_documents import MessageDocument
+from rocketq.model import HalfMessage, Int64, MessageQueue, SendStatus, TransactionState
+from rocketq.protocol.broker_documents import bytes_of
 from rocketq.protocol.codec import prepare_documents
-
-
-class TransactionState(StrEnum):
-    """What became of a local transaction (RocketMQ: LocalTransactionState); UNKNOWN: not decided yet."""
-
-    COMMIT = "COMMIT"
-    ROLLBACK = "ROLLBACK"
-    UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +35,6 @@ class HalfAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class DecideRequest:
-    """Commit or roll back a transaction, as its producer group."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
 class DecideAnswer:
     """The outcome stands; messages of a committed transaction are in their queues."""
 
@@ -60,18 +44,51 @@ class DecideAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfDocument:
+    """One half message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
+
+    topic: str
+    queue: Int64
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDocument:
     """A question for a producer: what became of the transaction of this half message?
 
     `check` counts the checks of the transaction, this one included. `message` is the first of the
-    transaction, with offset -1. Times are milliseconds since 1970.
+    transaction; None if it cannot be read any more. Times are milliseconds since 1970.
     """
 
     transaction: str
-    topic: str
     check: Int64
     begun_at_ms: Int64
-    message: MessageDocument
+    message: HalfDocument | None
+
+    def half_message(self, broker: str) -> HalfMessage | None:
+        """Return the message as a value; raise InvalidRequest for bad base64."""
+        found = self.message
+        if found is None:
+            return None
+        return HalfMessage(
+            transaction_id=self.transaction,
+            queue=MessageQueue(found.topic, broker, found.queue),
+            body=bytes_of(found.body, found.body_base64) or b"",
+            key=bytes_of(found.key, found.key_base64),
+            tag=found.tag,
+            properties=found.properties,
+            born_at_us=found.born_at_us,
+            stored_at_us=found.stored_at_us,
+            begun_at_ms=self.begun_at_ms,
+            check=self.check,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +135,10 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDocument:
-    """An undecided transaction with the first of its half messages."""
+    """An undecided transaction with its half messages, the first ones if there are too many to show."""
 
     description: TransactionDescription
-    messages: tuple[MessageDocument, ...] = field(hash=False)
+    messages: tuple[HalfDocument, ...] = field(hash=False)
 
 
 prepare_documents(__name__)

@@ -117,3 +117,16 @@ def test_one_bad_time_refuses_the_whole_body(broker: Http) -> None:
     assert (answer.code, answer.json["facts"]["row"]) == ("INVALID_MESSAGE", 4)
     answer = broker.send_json("orders", {"body": "x"}, {"body": "x", "properties": {"DELAY": "x"}})
     assert (answer.code, answer.json["facts"]["row"]) == ("INVALID_MESSAGE", 1)
+
+
+def test_the_metrics_count_delayed_messages(broker: Http) -> None:
+    alone(broker, LATER)
+    alone(broker, SOON)
+    delivered(broker, 0, 0)
+    metrics = broker.get("/metrics").body.decode()
+    node = '{cluster="default",node_id="broker-0",node_type="broker"}'
+    values = {line.rsplit(" ", 1)[0]: line.rsplit(" ", 1)[1] for line in metrics.splitlines()}
+    assert values[f"rocketmq_timing_messages{node}"] == "1.0"
+    assert values[f"rocketmq_timer_enqueue_total{node}"] == "2.0"
+    assert values[f"rocketmq_timer_dequeue_total{node}"] == "1.0"
+    assert values[f"rocketmq_timer_dequeue_latency{node}"] == "0.0"

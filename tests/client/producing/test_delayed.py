@@ -18,9 +18,10 @@ from rocketq import (
     LocalCluster,
     Message,
     MessageQueue,
+    NotFound,
     StoredMessage,
 )
-from rocketq.model import NO_OFFSET, TimerId
+from rocketq.model import NO_OFFSET, TimerId, TimerStatus
 
 SOON = timedelta(milliseconds=200)
 
@@ -111,6 +112,28 @@ def test_a_batch_may_have_one_delay_or_a_column_of_times(mq: Client, topic: str)
         "d4",
     ]
     assert all(bodies == sorted(bodies, key=lambda body: body[1]) for bodies in places.values())
+
+
+def test_a_delayed_message_can_be_listed_looked_at_and_cancelled(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=2)
+    with mq.producer() as producer:
+        late = producer.send(topic, b"late", delay="2h", key="k", tag="t")
+        soon = producer.send(topic, b"soon", delay="1h")
+    assert late.timer_id is not None
+    assert [each.timer_id for each in mq.timers.list(topic, page_messages=1)] == [
+        soon.timer_id,
+        late.timer_id,
+    ]
+    shown = mq.timers.show(late.timer_id)
+    assert (shown.body, shown.key, shown.tag, shown.status) == (b"late", b"k", "t", TimerStatus.PENDING)
+    assert shown.queue == late.queue
+    mq.timers.cancel(late.timer_id)
+    assert mq.timers.show(late.timer_id).status is TimerStatus.CANCELLED
+    assert [each.timer_id for each in mq.timers.list(topic)] == [soon.timer_id]
+    with pytest.raises(NotFound):
+        mq.timers.show(late.timer_id.replace("@", "@1"))
+    with pytest.raises(InvalidConfiguration, match="timer_id"):
+        mq.timers.cancel("broker-a:orders:0:7")
 
 
 def test_a_wrong_delay_is_refused_before_anything_is_sent(mq: Client, topic: str) -> None:

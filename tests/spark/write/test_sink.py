@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -207,3 +208,19 @@ def by_place(rows: list) -> dict[str, list[str]]:
     for row in sorted(rows, key=lambda row: (row["broker"], row["queue"], row["offset"])):
         found.setdefault(f"{row['broker']}/{row['queue']}", []).append(row["value"].decode())
     return found
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_rows_with_a_time_are_delivered_at_that_time(source: Source, client: Client, codec: str) -> None:
+    now = datetime.now(UTC)
+    at = [now + timedelta(hours=1), None, now + timedelta(milliseconds=300)]
+    rows = batch(value=numbered(3), deliver_at=pa.array(at, pa.timestamp("us", tz="Europe/Berlin")))
+    write(source, rows, compression=codec)
+    with client.consumer(source.topic, start="earliest") as consumer:
+        found = []
+        while len(found) < 2:
+            found += consumer.poll(timeout_ms=60_000)
+    assert [message.body for message in found] == [b"v1", b"v2"]
+    assert found[1].stored_at_us >= at[2].timestamp() * 1_000_000
+    (later,) = client.timers.list(source.topic)
+    assert later.deliver_at_ms == -(-int(at[0].timestamp() * 1_000_000) // 1000)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rocketq.clock import ManualClock
-from rocketq.errors import QueueNotFound, TopicNotFound
-from rocketq.model import NO_OFFSET, Message
+from rocketq.errors import NotFound, QueueNotFound, StoreFull, TopicNotFound
+from rocketq.model import NO_OFFSET, Message, MessageQueue, TimerId
+from rocketq.protocol.frame import FrameKind, encode
 from rocketq.protocol.rules.delivery_time import DELIVER_MS
-from tests.support.driver import batch, burst
+from rocketq_broker.store.config import RetentionPolicy
+from rocketq_broker.store.store import MessageStore
+from rocketq_broker.store.timer_operations import TimerCursor
+from rocketq_broker.store.timers import timer_index
+from tests.support.crashing_files import CrashingFiles
+from tests.support.disk import Disk
+from tests.support.driver import batch, burst, config
 from tests.support.timed_store import Timed, delayed, timed
 
 MINUTE_MS = 60_000
@@ -164,3 +172,95 @@ def test_files_of_windows_that_are_over_are_removed(driver: Timed, tmp_path: Pat
     driver.pass_time(35 * MINUTE_MS)
     driver.store.take_snapshot()
     assert len(list((tmp_path / "timers").iterdir())) == 1
+
+
+def test_bytes_of_a_body_that_look_like_a_delayed_frame_are_none(driver: Timed, tmp_path: Path) -> None:
+    """A body with a sound frame for just the place where it comes to lie."""
+    (log,) = (tmp_path / "commitlog").iterdir()
+    timed_batch = delayed(0, (b"fake", driver.now_ms + MINUTE_MS))[0]
+
+    def frame(log_offset: int) -> bytes:
+        parts = encode(
+            kind=FrameKind.DELAYED, topic=b"orders", body=timed_batch.encapsulated, count=1,
+            log_offset=log_offset, stored_at_us=driver.clock.now_us(), durable_end=0,
+        )  # fmt: skip
+        return b"".join(bytes(part) for part in parts)
+
+    first = log.stat().st_size
+    driver.send("orders", 0, [frame(0)])
+    second = log.stat().st_size
+    place = second + log.read_bytes().index(frame(0)) - first
+    driver.send("orders", 0, [frame(place)])
+    assert log.read_bytes()[place:].startswith(frame(place))
+    with pytest.raises(NotFound):
+        driver.store.timers.find(TimerId(MessageQueue("orders", driver.store.broker, 0), place, 0))
+
+
+def test_a_damaged_file_of_the_index_delays_nothing(tmp_path: Path, clock: ManualClock) -> None:
+    with timed(tmp_path, clock) as driver:
+        driver.create("orders", 1)
+        for number in range(3):
+            driver.append("orders", delayed(0, (b"%d" % number, driver.now_ms + MINUTE_MS)))
+    (path,) = (tmp_path / "timers").iterdir()
+    path.write_bytes(bytes(path.stat().st_size))
+    with timed(tmp_path, clock) as driver:
+        assert len(driver.store.timers.page("orders", TimerCursor(), 10)) == 3
+        assert "timer index" in driver.store.troubles()["timers"]
+        driver.pass_time(MINUTE_MS)
+        assert driver.bodies("orders", 0) == [b"0", b"1", b"2"]
+
+
+def test_the_log_is_kept_while_a_delayed_message_lies_in_it(tmp_path: Path, clock: ManualClock) -> None:
+    policy = RetentionPolicy(retention_bytes=1)
+    with timed(tmp_path, clock, segment_bytes=4096, retention=policy) as driver:
+        driver.create("orders", 1)
+        driver.append("orders", delayed(0, (b"kept", driver.now_ms + MINUTE_MS)))
+        for _ in range(10):
+            driver.send("orders", 0, [bytes(3000)])
+        assert driver.store.retain().remove == 0
+        driver.pass_time(MINUTE_MS)
+        assert driver.bodies("orders", 0)[-1] == b"kept"
+        assert driver.store.retain().remove > 0
+
+
+def test_a_later_window_is_loaded_piece_by_piece(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for three entries in memory, order and completeness are the same."""
+    monkeypatch.setattr(timer_index, "HEAD_ENTRIES", 3)
+    now, rng = clock.now_us() // 1000, random.Random(3)
+    times = [now + 20 * MINUTE_MS + rng.randrange(0, 9 * MINUTE_MS) for _ in range(60)]
+    with timed(tmp_path, clock, merge_bytes=0, publish_bytes_max=2_000) as driver:
+        driver.create("orders", 1)
+        for at in times:
+            driver.append("orders", delayed(0, (b"%d" % at, at)))
+    with timed(tmp_path, clock) as driver:
+        driver.pass_time(20 * MINUTE_MS)
+        for at in range(100):
+            driver.append("orders", delayed(0, (b"%d" % (now + at), driver.now_ms + at)))
+            times.append(driver.now_ms + at)
+            driver.pass_time(6_000)
+        assert driver.store.timers.table.outstanding == 0
+        assert len(driver.bodies("orders", 0)) == len(times)
+
+
+def test_a_full_disk_makes_delivery_pause_until_there_is_room(clock: ManualClock) -> None:
+    disk = Disk(1)
+    store = MessageStore.open(
+        config(publish_bytes_max=1, merge_bytes=0), files=CrashingFiles(disk), clock=clock
+    )
+    driver = Timed(store, clock)
+    driver.create("orders", 1)
+    for number in range(3):
+        driver.append("orders", delayed(0, (b"%d" % number + bytes(900), driver.now_ms + MINUTE_MS)))
+    disk.free_bytes = 3000
+    # The commit that meets the full disk may be that of the call, or one of the log writer's own.
+    with suppress(StoreFull):
+        driver.pass_time(MINUTE_MS)
+    assert "publishing" in store.troubles()
+    disk.free_bytes = None
+    store.retain()
+    driver.settle()
+    assert [body[:1] for body in driver.bodies("orders", 0)] == [b"0", b"1", b"2"]
+    assert store.troubles() == {}
+    store.close()

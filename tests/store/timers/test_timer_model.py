@@ -40,7 +40,8 @@ class Held:
     queue: int
     body: bytes
     due_ms: int
-    number: int
+    #: Its place among messages that are due at the same time.
+    number: tuple[int, int, int]
     #: Its id, if it was sent alone.
     timer: TimerId | None
     cancelled: bool = False
@@ -62,6 +63,7 @@ class TimersAndModel(Lives):
         self.topics: dict[str, Topic] = {}
         self.held: list[Held] = []
         self.past: list[TimerId] = []
+        self.sends = 0
 
     @initialize(
         flush=st.sampled_from(list(FlushMode)), segment=st.sampled_from([4096, 20_000]),
@@ -104,10 +106,12 @@ class TimersAndModel(Lives):
             place = outcome.timers[0]
             assert place is not None
             alone = TimerId(MessageQueue(name, self.driver.store.broker, queue), *place)
-        for body, at in timed:
-            self.held.append(
-                Held(name, queue, body, max(at, last_tick(now)), len(self.held) + self.numbers, alone)
-            )
+        self.sends += 1
+        # A frame is sorted by delivery time, also where times are past and due at once.
+        self.held += [
+            Held(name, queue, body, max(at, last_tick(now)), (self.sends, at, row), alone)
+            for row, (body, at) in enumerate(timed)
+        ]
         self._deliver()
 
     @precondition(lambda self: self.topics)

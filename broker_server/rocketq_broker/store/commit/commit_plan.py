@@ -190,6 +190,9 @@ class CommitPlan:
     #: The entries of this commit's DELAYED frames for the timer index, and its marks once they are written.
     delayed: list[Entries] = field(default_factory=list)
     timer_marks: WindowMarks = field(default_factory=dict)
+    #: How many messages this commit puts into the timer, and how many it delivers.
+    scheduled: int = 0
+    delivered: int = 0
     #: Appends to answer once they are safe, and everything else with its answer or refusal.
     receipts: list[Receipt] = field(default_factory=list)
     answers: list[tuple[Callable[[Any], None], Any]] = field(default_factory=list)
@@ -310,6 +313,7 @@ class CommitPlan:
         self._place_change(delivery.change, unfinished=last >= 0)
         for number, each in enumerate(delivery.batches):
             self._place_batch(each.key, each.topic, merged_batch(each.batch), unfinished=number < last)
+            self.delivered += each.batch.num_rows
 
     def _next_offset(self, key: QueueKey) -> int:
         planned = self.ends.get(key)
@@ -401,6 +405,7 @@ class CommitPlan:
         entries = frame_entries(times, self.stored_at_us // 1000, log_offset, size, key[1], key[0])
         self.state = self.state.scheduled(log_offset, messages_by_window(entries))
         self.delayed.append(entries)
+        self.scheduled += int(times.size)
         return log_offset
 
     def _place(

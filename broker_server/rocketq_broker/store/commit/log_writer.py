@@ -25,7 +25,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ import numpy as np
 
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.model import FlushMode, SendStatus
+from rocketq_broker.store.commit.answers import answer_of, call_all
 from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, CommitPlan, Operation, Receipt
 from rocketq_broker.store.commit.ends import ConfirmRule, LogTail
 from rocketq_broker.store.commit.held_copies import read_copies
@@ -40,11 +42,10 @@ from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.commit.sync_delay import SyncDelay
 from rocketq_broker.store.disk.files import FULL_ERRORS
-from rocketq_broker.store.errors import LogFailed, StoreError
+from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey
 from rocketq_broker.store.machines.machine import CopyName
-from rocketq_broker.store.state.state import State
 from rocketq_broker.store.timers.deliveries import Deliveries
 
 #: An idle writer looks at the clock at least this often while delayed messages are outstanding; seconds.
@@ -153,7 +154,7 @@ class LogWriter:
                     self.fail(failure)
                     return
                 self.commits += 1
-                _call_all(self._answers(written.plan))
+                call_all(self._answers(written.plan))
                 self._announce(written.plan, written.plan.state.topics.data_version != before)
                 self._hooks.on_commit(written.end)
 
@@ -219,18 +220,37 @@ class LogWriter:
     def _has_to_copy(self) -> bool:
         if self._failure is not None or self.copying_paused_by is not None:
             return False
-        at_ms, state = self._now_us() // 1000, self._tail.state
-        return state.is_due(at_ms) or self._deliveries.is_due(state.timers, at_ms)
+        at_ms = self._now_us() // 1000
+        if self._tail.state.is_due(at_ms):
+            return True
+        next_ms = self._next_delivery_ms()
+        return next_ms is not None and next_ms <= at_ms
 
     def _idle_s(self) -> float | None:
-        """Return how long an idle writer sleeps until a delayed message is due; None: until it is woken."""
+        """Return how long an idle writer sleeps until delayed messages are due; None: until it is woken."""
         if self._failure is not None or self.copying_paused_by is not None:
             return None
-        next_ms = self._deliveries.next_at_ms(self._tail.state.timers)
+        next_ms = self._next_delivery_ms()
         if next_ms is None:
             return None
         # It looks at the wall clock now and then, because that may be set forward.
         return min(max(0.0, next_ms / 1000 - self._now_us() / 1_000_000), _IDLE_S_MAX)
+
+    def _next_delivery_ms(self) -> int | None:
+        """Return when the next delayed messages leave; None if there are none, or they cannot be read."""
+        with self._timer_trouble():
+            return self._deliveries.next_at_ms(self._tail.state.timers)
+        return None
+
+    @contextmanager
+    def _timer_trouble(self) -> Iterator[None]:
+        """Pause copying at damage, which `MessageStore.troubles` reports; fail if the disk does."""
+        try:
+            yield
+        except (CorruptFrame, SegmentGone) as damage:
+            self._pause_copying(damage)
+        except OSError as error:
+            self.fail(LogFailed("be read for delayed messages", str(error)))
 
     def _now_us(self) -> int:
         """Return the time of a commit: store times never fall, also if the clock is set back."""
@@ -315,7 +335,7 @@ class LogWriter:
         """Return the answers of a confirmed commit, also to those whose held frames are now all copied."""
         copied = self._no_longer_awaiting(plan)
         return [
-            *((operation.done, _answer(operation, plan.state)) for operation in copied),
+            *((operation.done, answer_of(operation, plan.state)) for operation in copied),
             *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
             *plan.answers,
         ]
@@ -394,11 +414,8 @@ class LogWriter:
     def _plan_delivery(self, plan: CommitPlan) -> None:
         """Deliver some of the delayed messages that are due."""
         state = plan.state
-        try:
+        with self._timer_trouble():
             delivery = self._deliveries.next(state.timers, state.topics, plan.stored_at_us // 1000)
-        except CorruptFrame as damage:
-            self._pause_copying(damage)
-        else:
             if delivery is not None:
                 plan.place_delivery(delivery)
 
@@ -462,6 +479,7 @@ class LogWriter:
             ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
             ends.confirmed = written.end
             self._timers.confirm(plan.timer_marks, plan.state.timers.cursor)
+            self._timers.count(plan.scheduled, plan.delivered)
             for number in plan.deleted:
                 self._queues.drop_topic(number)
 
@@ -470,22 +488,3 @@ class LogWriter:
             self._hooks.on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
         if changed:
             self._hooks.on_change()
-
-
-def _answer(operation: ChangeState, state: State) -> Any:
-    try:
-        return operation.answer(state)
-    except RocketqError as error:
-        return error
-
-
-def _call_all(calls: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
-    """Make every call, even if one of them raises; then raise the first error."""
-    failure: BaseException | None = None
-    for call, argument in calls:
-        try:
-            call(argument)
-        except BaseException as error:  # noqa: BLE001  raised below
-            failure = failure or error
-    if failure is not None:
-        raise failure

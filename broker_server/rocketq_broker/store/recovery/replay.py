@@ -108,7 +108,9 @@ class Replay:
         self._write_timers()
         cursor = self.state.timers.cursor
         if self._lost_at is not None:
-            self.state = replace(self.state, timers=self.state.timers.recounted(self.timers.counted(cursor)))
+            self.state = replace(
+                self.state, timers=self.state.timers.recounted(self.timers.counted(self.state.timers))
+            )
         self.timers.passed(cursor)
         self.timers.confirm(self.timers.written, cursor)
 

@@ -15,7 +15,7 @@ log, from the window's first frame on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -36,7 +36,6 @@ from rocketq_broker.store.timers.entries import (
 )
 from rocketq_broker.store.timers.window_files import (
     NO_MARK,
-    DamagedWindow,
     WindowFiles,
     WindowMark,
     WindowMarks,
@@ -53,10 +52,10 @@ _ALL: Final = 1 << 62
 class TimerIndex:
     """The index of one store. The thread that writes the log changes it; any thread may call `upcoming`."""
 
-    def __init__(self, windows: WindowFiles, log: CommitLog, head_entries: int = HEAD_ENTRIES) -> None:
+    def __init__(self, windows: WindowFiles, log: CommitLog) -> None:
         self.windows = windows
         self._log = log
-        self._head_entries = head_entries
+        self._head_entries = HEAD_ENTRIES
         #: What is written, and what of it is confirmed.
         self.written: WindowMarks = {}
         self.confirmed: WindowMarks = {}
@@ -69,8 +68,13 @@ class TimerIndex:
         #: Windows that are delivered as a whole; their files go when a snapshot no longer needs them.
         self.over: set[int] = set()
         self._confirmed_window = -1
-        #: Windows whose files were damaged, and were read from the log instead.
-        self.rebuilt = 0
+        #: Messages that were scheduled and delivered since the start.
+        self.scheduled = 0
+        self.delivered = 0
+        #: When the next entry is due, as far as the writing thread has looked; None if nothing is held.
+        self.next_ms: int | None = None
+        #: Windows whose files are damaged; their entries are read from the log.
+        self.damaged: set[int] = set()
 
     def reset(self, marks: Mapping[int, WindowMark]) -> None:
         """Begin with files as a snapshot marks them, or with none."""
@@ -102,6 +106,10 @@ class TimerIndex:
 
     def next_due_ms(self, table: TimerTable) -> int | None:
         """Return when the next entry behind the table's cursor is due; None if nothing is held."""
+        self.next_ms = self._next_due_ms(table)
+        return self.next_ms
+
+    def _next_due_ms(self, table: TimerTable) -> int | None:
         if not (self._head.size or self._fresh):
             window = table.first_window
             if window is None:
@@ -143,8 +151,14 @@ class TimerIndex:
             self._confirmed_window = window
             over = [each for each in self.confirmed if each < window]
             self.over.update(over)
+            self.damaged -= self.over
             for each in over:
                 del self.confirmed[each]
+
+    def count(self, scheduled: int, delivered: int) -> None:
+        """Count messages of a confirmed commit; called under the lock of the ends."""
+        self.scheduled += scheduled
+        self.delivered += delivered
 
     def _set_fresh(self, fresh: list[Entries], due_ms: int) -> None:
         self._fresh, self._fresh_due_ms = fresh, due_ms
@@ -157,71 +171,37 @@ class TimerIndex:
             self._head = self._head[:end].copy()
 
     def _load(self, table: TimerTable, window: int) -> None:
-        try:
-            self._head, known_ms = self._earliest(window, self.written, table.cursor, self._head_entries)
-        except DamagedWindow:
-            self._rebuild(table, window)
-            self._head, known_ms = self._earliest(window, self.written, table.cursor, self._head_entries)
+        entries = self._entries(window, self.written, table, self._log.end)
+        self._head, known_ms = _earliest(entries, table.cursor, self._head_entries)
         self._known_ms = (window + 1) * WINDOW_MS - 1 if known_ms is None else known_ms
 
-    def _earliest(
-        self,
-        window: int,
-        marks: Mapping[int, WindowMark],
-        cursor: DueKey,
-        count: int,
-        topic: int | None = None,
-    ) -> tuple[Entries, int | None]:
-        """Return about `count` first entries behind a cursor, and up to which due time these are all.
-
-        That is None if these are all of the window. With the number of a topic only its entries count. Raises
-        DamagedWindow.
-        """
-        kept, known_ms = NO_ENTRIES, None
-        for chunk in self.windows.read(window, marks.get(window, NO_MARK)):
-            some = behind(chunk if topic is None else chunk[chunk["topic"] == topic], cursor)
-            if known_ms is not None:
-                some = some[some["due_ms"] <= known_ms]
-            kept = np.concatenate([kept, some])
-            if kept.size > 2 * count:
-                known_ms = int(np.partition(kept["due_ms"], count)[count])
-                kept = kept[kept["due_ms"] <= known_ms]
-        return in_order(kept), known_ms
-
-    def _rebuild(self, table: TimerTable, window: int) -> None:
-        """Write a window's file anew from the log."""
-        self.rebuilt += 1
-        self.written.pop(window, None)
-        self.windows.remove(window)
-        held = table.windows.get(window)
-        if held is None:
-            return
-        for frame in self._log.frames(held.first):
-            if frame.header.kind == FrameKind.DELAYED:
-                own = by_window(entries_of(frame)).get(window, NO_ENTRIES)
-                self.written.update(self.windows.write(self.written, own))
-
-    def counted(self, cursor: DueKey) -> dict[int, TimerWindow]:
-        """Count what the files hold behind a cursor, window by window."""
+    def counted(self, table: TimerTable) -> dict[int, TimerWindow]:
+        """Count what the files hold behind the table's cursor, window by window."""
         found: dict[int, TimerWindow] = {}
         for window in sorted(self.written):
-            entries, _ = self._earliest(window, self.written, cursor, _ALL)
+            entries, _ = _earliest(
+                self._entries(window, self.written, table, self._log.end), table.cursor, _ALL
+            )
             if entries.size:
                 found[window] = TimerWindow(int(entries["log_offset"].min()), int(entries["count"].sum()))
         return found
 
     # --- any thread ---------------------------------------------------------------------
 
-    def upcoming(self, table: TimerTable, cursor: DueKey, topic: int, count: int) -> Iterator[Entries]:
-        """Yield a topic's confirmed entries behind a cursor in the order of delivery, until there are
-        `count`.
+    def upcoming(
+        self, table: TimerTable, end: int, cursor: DueKey, topic: int, count: int
+    ) -> Iterator[Entries]:
+        """Yield a topic's entries behind a cursor in the order of delivery, until there are `count`.
 
-        `table` is the confirmed one. Raises DamagedWindow: the log writer repairs the window when it is next.
+        `table` is the confirmed one, `end` the confirmed end of the log.
         """
         cursor = max(cursor, table.cursor)
         for window in sorted(table.windows):
             while count > 0 and cursor.due_ms < (window + 1) * WINDOW_MS:
-                found, known_ms = self._earliest(window, self.confirmed, cursor, count, topic)
+                chunks = (
+                    some[some["topic"] == topic] for some in self._entries(window, self.confirmed, table, end)
+                )
+                found, known_ms = _earliest(chunks, cursor, count)
                 if found.size:
                     yield found
                     count -= found.size
@@ -229,12 +209,48 @@ class TimerIndex:
                 if known_ms is None:
                     break
 
-    def has(self, due_ms: int, log_offset: int) -> bool:
-        """Whether a frame with messages that are due then is in the index. Raises DamagedWindow."""
-        window, found = due_ms // WINDOW_MS, False
-        for chunk in self.windows.read(window, self.confirmed.get(window, NO_MARK)):
-            found |= bool(((chunk["log_offset"] == log_offset) & (chunk["due_ms"] == due_ms)).any())
-        return found
+    def has(self, table: TimerTable, end: int, key: DueKey) -> bool:
+        """Whether a frame has messages with this key, as the confirmed table and end of the log say."""
+        return any(
+            ((some["log_offset"] == key.log_offset) & (some["due_ms"] == key.due_ms)).any()
+            for some in self._entries(key.due_ms // WINDOW_MS, self.confirmed, table, end)
+        )
+
+    def _entries(
+        self, window: int, marks: Mapping[int, WindowMark], table: TimerTable, end: int
+    ) -> Iterator[Entries]:
+        """Yield the entries of a window, those of the frames below `end`: from its file, or from the log."""
+        mark = marks.get(window, NO_MARK)
+        if window not in self.damaged:
+            if self.windows.is_sound(window, mark):
+                yield from self.windows.read(window, mark)
+                return
+            self.damaged.add(window)
+        held = table.windows.get(window)
+        for frame in () if held is None else self._log.frames(held.first, end):
+            if frame.header.kind == FrameKind.DELAYED:
+                yield by_window(entries_of(frame)).get(window, NO_ENTRIES)
+
+
+def _earliest(chunks: Iterable[Entries], cursor: DueKey, count: int) -> tuple[Entries, int | None]:
+    """Return about `count` first entries behind a cursor, and up to which due time these are all.
+
+    That is None if there are no more.
+    """
+    kept, known_ms = [NO_ENTRIES], None
+    size = 0
+    for chunk in chunks:
+        some = behind(chunk, cursor)
+        if known_ms is not None:
+            some = some[some["due_ms"] <= known_ms]
+        kept.append(some)
+        size += some.size
+        if size > 2 * count:
+            whole = np.concatenate(kept)
+            known_ms = int(np.partition(whole["due_ms"], count)[count])
+            kept = [whole[whole["due_ms"] <= known_ms]]
+            size = kept[0].size
+    return in_order(np.concatenate(kept)), known_ms
 
 
 def entries_of(frame: Frame) -> Entries:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import numpy as np
 
-from rocketq_broker.store.disk.files import Files
+from rocketq_broker.store.disk.files import Data, Files
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window
 
@@ -35,10 +35,6 @@ class WindowMark(NamedTuple):
 
 WindowMarks = dict[int, WindowMark]
 NO_MARK: Final = WindowMark(0, 0)
-
-
-class DamagedWindow(Exception):
-    """A window's file is missing, too short, or does not match its checksum."""
 
 
 class WindowFiles:
@@ -70,24 +66,24 @@ class WindowFiles:
             made[window] = WindowMark(mark.entries + some.size, google_crc32c.extend(mark.crc, data))
         return made
 
-    def read(self, window: int, mark: WindowMark) -> Iterator[Entries]:
-        """Yield a window's entries in chunks, in the order of the log.
-
-        Raises DamagedWindow, at the latest behind the last chunk: nothing is sound before the end is reached.
-        """
+    def is_sound(self, window: int, mark: WindowMark) -> bool:
+        """Whether a window's file has what its mark says. This reads the file, which is read again then."""
         crc = 0
+        try:
+            for first in range(0, mark.entries, CHUNK_ENTRIES):
+                crc = google_crc32c.extend(crc, self._chunk(window, mark, first))
+        except FileNotFoundError:
+            return False
+        return crc == mark.crc
+
+    def read(self, window: int, mark: WindowMark) -> Iterator[Entries]:
+        """Yield a window's entries in chunks, in the order of the log; the file is sound."""
         for first in range(0, mark.entries, CHUNK_ENTRIES):
-            count = min(CHUNK_ENTRIES, mark.entries - first)
-            try:
-                data = self._handles.read(self.path(window), count * ENTRY_BYTES, first * ENTRY_BYTES)
-            except FileNotFoundError:
-                raise DamagedWindow from None
-            if len(data) < count * ENTRY_BYTES:
-                raise DamagedWindow
-            crc = google_crc32c.extend(crc, data)
-            yield np.frombuffer(data, ENTRY)
-        if crc != mark.crc:
-            raise DamagedWindow
+            yield np.frombuffer(self._chunk(window, mark, first), ENTRY)
+
+    def _chunk(self, window: int, mark: WindowMark, first: int) -> Data:
+        count = min(CHUNK_ENTRIES, mark.entries - first)
+        return self._handles.read(self.path(window), count * ENTRY_BYTES, first * ENTRY_BYTES)
 
     def reset(self, marks: Mapping[int, WindowMark]) -> None:
         """Remove the files without a mark, so that nothing of a former life is left in them."""

@@ -18,7 +18,8 @@ from rocketq.errors.transaction_errors import (
     TransactionDecidedOtherwise,
     TransactionNotFound,
 )
-from rocketq.protocol.transaction_documents import HalfName, TransactionState
+from rocketq.model import TransactionState
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.config import TransactionPolicy
 from rocketq_broker.store.machines.transaction_table import (
     Transaction,
@@ -33,6 +34,8 @@ from rocketq_broker.store.machines.transaction_table import (
 OPEN_MAX: Final = 100_000
 #: Sends of one transaction, each a frame.
 PARTS_MAX: Final = 1_000
+#: Half frames that are read for the checks of one call, beyond the first.
+CHECK_BYTES_MAX: Final = 4 << 20
 #: When a producer that is refused may try again: transactions end at their producers' pace.
 _RETRY_AFTER_MS: Final = 1_000
 
@@ -138,8 +141,17 @@ def due_checks(
 def hand_out(
     table: TransactionTable, group: str, policy: TransactionPolicy, at_ms: int, count: int
 ) -> TransactionsChecked | None:
-    """Decide which checks are handed out now, at most `count`; None if none is due."""
-    found = list(islice(due_checks(table, group, policy, at_ms), count))
+    """Decide which checks are handed out now, at most `count`; None if none is due.
+
+    With each goes the first half frame of its transaction. From the second on they have CHECK_BYTES_MAX.
+    """
+    found: list[Transaction] = []
+    size = 0
+    for each in islice(due_checks(table, group, policy, at_ms), count):
+        size += each.frames[0].size if each.frames else 0
+        if found and size > CHECK_BYTES_MAX:
+            break
+        found.append(each)
     if not found:
         return None
     last = tuple(each.number for each in found if each.checks + 1 >= policy.checks_max)

@@ -26,7 +26,7 @@ from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES
 KEYS: Final = "KEYS"
 
 _TIMER: Final = "is written by RocketMQ's timer for itself"
-_TRANSACTION: Final = "belongs to RocketMQ's transactional messages, which do not exist here"
+_TRANSACTION: Final = "is written by RocketMQ for a transaction, which is no property of its messages here"
 _RETRY: Final = "is written by a broker when a message is delivered again"
 _REQUEST: Final = "belongs to RocketMQ's request and reply, which does not exist here"
 _DISPATCH: Final = "asks a broker to store the message under other queues, which does not exist here"
@@ -63,7 +63,9 @@ HONOURED: Final = frozenset(DELIVERY_PROPERTIES)
 #: What refused names that are not listed begin with.
 REFUSED_PREFIXES: Final[Mapping[str, str]] = {"TIMER_": _TIMER, "__RMQ.TRANSIENT.": _WRITTEN}
 
+_TRANSACTION_HINT: Final = "Leave it out, and begin a transaction (docs/transactions.md)."
 _HINTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"), _TRANSACTION_HINT),
     "TAGS": "Give it as the message's tag.",
     "WAIT": "Leave it out: the broker's flush mode decides when a send is acknowledged.",
     "__SHARDINGKEY": "Give it as the ordering key.",

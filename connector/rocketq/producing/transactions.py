@@ -1,0 +1,464 @@
+"""Transactional messages: consumers see a message if, and only if, a local transaction succeeded.
+
+    with client.transactions("orders-tx", check=state_of) as tp:
+        with tp.transaction("orders", body, key="o-9") as t:      # the half message is stored, nobody sees it
+            database.save(order, t.id)                            # the local transaction
+        # the block ended: committed. It raised: rolled back.
+
+A broker asks a live producer of the group about a transaction whose outcome it does not learn, because the
+producer died or its call got lost: `check` is called with the first message and says what the local
+transaction did (`transaction_checks`). Every transaction has an id of its own. A local transaction that
+stores it tells the check function later whether it took place (docs/transactions.md).
+
+All messages of a transaction lie on one broker, that of the first. A transaction cannot hold a delayed
+message, nor begin inside another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Final, NoReturn, TypeAlias
+
+from rocketq.admin.topics import TopicAdmin
+from rocketq.clock import Clock
+from rocketq.config import ProducerConfig, TransportConfig
+from rocketq.errors import (
+    BrokerUnavailable,
+    Closed,
+    InvalidBatch,
+    InvalidConfiguration,
+    RocketqError,
+    SendFailed,
+    StoreFull,
+    SystemBusy,
+    TooManyConnections,
+    TooSlow,
+)
+from rocketq.errors.transaction_errors import TransactionMisused
+from rocketq.model import Message, MessageQueue, TransactionState
+from rocketq.net.broker_api import master_of
+from rocketq.net.retry import persist
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transaction_api import TransactionApi
+from rocketq.net.transport import Transport
+from rocketq.producing.attempts import attempt_ms
+from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.half_send import half_post
+from rocketq.producing.parcels import Parcel
+from rocketq.producing.queue_selectors import (
+    ByHash,
+    Explicit,
+    QueueSlice,
+    RoundRobin,
+    Selection,
+    resolved_queue,
+)
+from rocketq.producing.send_attempts import Delivery
+from rocketq.producing.transaction_checks import Check, CheckFunction, TransactionChecks
+from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.rules.delivery_time import is_timed
+from rocketq.protocol.rules.message_rules import check_message
+from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
+from rocketq.protocol.transaction_documents import HalfName
+
+log = logging.getLogger("rocketq.producing.transactions")
+
+Text: TypeAlias = bytes | str
+
+#: After these the first half message may be tried on another broker.
+_ELSEWHERE: Final = (SendFailed, SystemBusy, BrokerUnavailable, StoreFull, TooSlow, TooManyConnections)
+#: How long a rollback may take that only spares a check.
+_ABANDON_MS: Final = 500
+#: The transaction whose block this thread or task is in.
+_current: ContextVar[Transaction | None] = ContextVar("rocketq_transaction", default=None)
+
+
+class TransactionProducer:
+    """The transactions of one producer group in this process. Thread-safe; `close` ends its checks."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        group: str,
+        check: Check | None,
+        *,
+        config: ProducerConfig,
+        clock: Clock,
+        fault: FaultTolerance,
+        checks_transport: TransportConfig,
+    ) -> None:
+        check_user_group(group)
+        function = CheckFunction(group, check)
+        self.group = group
+        self.config = config
+        self._transport, self._routes, self._clock = transport, routes, clock
+        self._closing = threading.Event()
+        topics = TopicAdmin(transport, routes)
+        self._delivery = Delivery(transport, routes, topics, config, clock, fault)
+        self._round_robin = RoundRobin(fault if config.fault_avoidance else None)
+        self._by_hash = ByHash()
+        # Held calls have connections of their own, so that closing these cuts no send.
+        self._checks_transport = Transport(checks_transport)
+        own_routes = RouteCache(routes.nameservers, self._checks_transport, clock=clock)
+        self._checks = TransactionChecks(self._checks_transport, own_routes, group, function)
+        self._checks.start()
+
+    def transaction(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+        delay: object = None,
+        deliver_at: object = None,
+    ) -> Transaction:
+        """Return a transaction for a `with` (or `async with`) statement, whose first message is this one.
+
+        Arguments are those of `Producer.send`; `delay` and `deliver_at` are refused. Nothing is sent before
+        the block is entered. Raises TransactionMisused, InvalidMessage, Closed.
+        """
+        self._check_open()
+        message = self._message(body, key, tag, properties, delay, deliver_at)
+        check_user_topic(topic)
+        return Transaction(self, topic, message, _bytes(ordering_key), queue)
+
+    def close(self) -> None:
+        """Answer no further checks and refuse further transactions. Closing twice is no error."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._delivery.close()
+            self._checks.begin_stop()
+            self._checks_transport.close()
+            self._checks.join()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing.is_set()
+
+    def __enter__(self) -> TransactionProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> TransactionProducer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    # --- for transactions -----------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("The transaction producer")
+
+    def _message(
+        self,
+        body: Text,
+        key: Text | None,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        delay: object = None,
+        deliver_at: object = None,
+    ) -> Message:
+        given = dict(properties) if properties is not None else None
+        if delay is not None or deliver_at is not None or is_timed(given):
+            raise TransactionMisused(
+                "A delayed message in a transaction", "a committed message is delivered at once",
+                "Leave the delay out, or send the message with a Producer when the transaction has ended.",
+            )  # fmt: skip
+        content = _bytes(body)
+        if content is None:
+            raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
+        check_message(tag, given or ())
+        return Message(content, _bytes(key), tag, given, self._clock.now_us())
+
+    def _send_first(
+        self, topic: str, message: Message, order: bytes | None, queue: MessageQueue | int | None
+    ) -> tuple[str, str]:
+        """Store the first half message; return the transaction's id and broker.
+
+        Without an order it may go to any broker. Each attempt at another one is a transaction of its own:
+        what the one before may have left there is rolled back.
+        """
+        self._check_open()
+        began_ms, failed = self._delivery.now_ms(), frozenset[str]()
+        attempts = 1 if order is not None or queue is not None else self.config.retries + 1
+        while True:
+            attempts -= 1
+            queues = self._delivery.write_queues(topic)
+            chosen = self._chosen(topic, order, queue, queues, failed)
+            others = attempts > 0 and any(q.broker not in (failed | {chosen.broker}) for q in queues)
+            left_ms = max(1, self.config.timeout_ms - (self._delivery.now_ms() - began_ms))
+            if others:
+                left_ms = attempt_ms(left_ms, self.config.timeout_ms, attempts + 1, True)
+            name = HalfName(uuid.uuid4().hex, self.group, 0)
+            try:
+                self._send_half(name, chosen, message, left_ms, 0 if others else self.config.retries)
+                return name.transaction, chosen.broker
+            except _ELSEWHERE as error:
+                if isinstance(error, SendFailed):
+                    self._abandon(chosen, name.transaction)
+                failed |= {chosen.broker}
+                if not others:
+                    raise
+                log.info("Transaction %s goes to another broker: %s", name.transaction, error)
+
+    def _abandon(self, queue: MessageQueue, transaction: str) -> None:
+        """Roll back what an attempt without an answer may have left; a check does so where this fails."""
+        try:
+            self._api(queue.topic, queue.broker).decide(
+                self.group, transaction, TransactionState.ROLLBACK, timeout_ms=_ABANDON_MS
+            )
+        except RocketqError as error:
+            log.info("Transaction %s on %s is left to the check: %s", transaction, queue.broker, error)
+
+    def _chosen(
+        self,
+        topic: str,
+        order: bytes | None,
+        queue: MessageQueue | int | None,
+        queues: Sequence[MessageQueue],
+        failed: frozenset[str] = frozenset(),
+    ) -> MessageQueue:
+        if queue is not None:
+            if order is not None:
+                raise InvalidConfiguration(
+                    "queue", str(queue), "it contradicts ordering_key, which chooses the queue itself"
+                )
+            return resolved_queue(topic, queue, queues)
+        selection = Selection(order, failed=failed, now_ms=self._delivery.now_ms())
+        selector = self._round_robin if order is None else self._by_hash
+        return selector.select(queues, selection)
+
+    def _chosen_on(
+        self, broker: str, topic: str, order: bytes | None, queue: MessageQueue | int | None
+    ) -> MessageQueue:
+        """Choose a queue on the broker of a transaction; raise TransactionMisused if there is none."""
+        queues = self._delivery.write_queues(topic)
+        own = [each for each in queues if each.broker == broker]
+        if isinstance(queue, int):
+            queue = MessageQueue(topic, broker, queue)
+        found = self._chosen(topic, order, queue, queues if order is not None else own or queues)
+        if found.broker != broker:
+            raise TransactionMisused(
+                f"A message for queue {found}",
+                f"the transaction lies on broker {broker}, and all its messages lie there",
+                "Choose a queue of that broker, create the topic there, or use a transaction of its own.",
+            )
+        return found
+
+    def _send_half(
+        self, name: HalfName, queue: MessageQueue, message: Message, timeout_ms: int, retries: int
+    ) -> None:
+        parcel = Parcel(queue.topic, (QueueSlice(queue, from_messages([message]), 0),))
+        compression = self.config.compression
+        post = half_post(self._transport, name, message, compression)
+        sent = self._delivery.send(
+            parcel, Explicit(queue), compression, post, timeout_ms=timeout_ms, retries=retries
+        )
+        for _ in sent:
+            self._checks.serve(queue.broker, self._api(queue.topic, queue.broker).address)
+
+    def _api(self, topic: str, broker: str) -> TransactionApi:
+        route = self._routes.route(topic)
+        return TransactionApi.of(master_of(route, broker, self._transport), self._transport)
+
+
+class Transaction:
+    """One transaction; use it as a block, in one thread or task.
+
+    `id` and `broker` are known once the block is entered, `state` is COMMIT or ROLLBACK once the broker has
+    said so.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionProducer,
+        topic: str,
+        message: Message,
+        order: bytes | None,
+        queue: MessageQueue | int | None,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._first = (message, order, queue)
+        self._parts = 0
+        self._ended = False
+        self.id = ""
+        self.broker = ""
+        self.state = TransactionState.UNKNOWN
+
+    # --- the block ------------------------------------------------------------------
+
+    def __enter__(self) -> Transaction:
+        """Store the first half message. Raises as `Producer.send`, and TransactionMisused."""
+        self._claim()
+        try:
+            self._begin()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        self._end_block(error)
+
+    async def __aenter__(self) -> Transaction:
+        self._claim()
+        try:
+            await asyncio.to_thread(self._begin)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        await asyncio.to_thread(self._end_block, error)
+
+    # --- in the block ---------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+        delay: object = None,
+        deliver_at: object = None,
+    ) -> None:
+        """Store a further half message, for a queue of the same broker; it shares the transaction's outcome.
+
+        Raises as `Producer.send`, and TransactionMisused for a queue of another broker, a delay, or a
+        transaction that has ended.
+        """
+        self._check_open("A message")
+        producer = self._producer
+        message = producer._message(body, key, tag, properties, delay, deliver_at)
+        check_user_topic(topic)
+        chosen = producer._chosen_on(self.broker, topic, _bytes(ordering_key), queue)
+        name = HalfName(self.id, producer.group, self._parts)
+        config = producer.config
+        producer._send_half(name, chosen, message, config.timeout_ms, config.retries)
+        self._parts += 1
+
+    async def send_async(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+    ) -> None:
+        """As `send`, for asyncio."""
+        await asyncio.to_thread(
+            self.send, topic, body, key=key, tag=tag, properties=properties, ordering_key=ordering_key,
+            queue=queue,
+        )  # fmt: skip
+
+    def commit(self) -> None:
+        """Commit before the block ends; what its end does too. See `rollback` and `leave_to_check`."""
+        self._check_open("A commit")
+        self._decide(TransactionState.COMMIT)
+
+    def rollback(self) -> None:
+        """Roll back without an exception; the block then ends without a commit."""
+        self._check_open("A rollback")
+        self._decide(TransactionState.ROLLBACK)
+
+    def leave_to_check(self) -> None:
+        """Leave the outcome to the check function (RocketMQ: UNKNOW): the block ends without a decision."""
+        self._check_open("Leaving the outcome to the check")
+        self._ended = True
+
+    # --- inside ---------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """Become the transaction of this thread or task; raise TransactionMisused if there is one."""
+        outer = _current.get()
+        if outer is not None:
+            raise TransactionMisused(
+                "A transaction in a transaction", f"transaction {outer.id} has not ended",
+                "Send further messages with its send(), or begin the next one after its block.",
+            )  # fmt: skip
+        if self.id or self._ended:
+            raise TransactionMisused(
+                f"Transaction {self.id}", "its block was entered before", "Make a new one for each block."
+            )
+        _current.set(self)
+
+    def _release(self) -> None:
+        _current.set(None)
+
+    def _begin(self) -> None:
+        message, order, queue = self._first
+        self.id, self.broker = self._producer._send_first(self._topic, message, order, queue)
+        self._parts = 1
+
+    def _end_block(self, error: BaseException | None) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self._decide(TransactionState.COMMIT)
+            return
+        try:
+            self._decide(TransactionState.ROLLBACK)
+        except RocketqError as refused:
+            # The application's own error is what the caller is to see.
+            log.warning("Transaction %s was not rolled back: %s", self.id, refused)
+
+    def _decide(self, state: TransactionState) -> None:
+        """Tell the broker the outcome. Without an answer it is left to the check, which is logged."""
+        self._ended = True
+        producer = self._producer
+
+        def decide() -> None:
+            api = producer._api(self._topic, self.broker)
+            api.decide(producer.group, self.id, state, timeout_ms=producer.config.timeout_ms)
+
+        try:
+            persist(decide, f"{state.value} of transaction {self.id}", producer.config.timeout_ms)
+        except RocketqError as error:
+            if not error.retryable:
+                raise
+            log.warning("Transaction %s on %s is left to the check: %s", self.id, self.broker, error)
+            return
+        self.state = state
+
+    def _check_open(self, what: str) -> None:
+        if not self.id or self._ended:
+            why = "it has ended" if self._ended else "its block was not entered"
+            self._misused(f"{what} in transaction {self.id or 'that was not begun'}", why)
+        self._producer._check_open()
+
+    def _misused(self, what: str, why: str) -> NoReturn:
+        raise TransactionMisused(what, why, "Use it inside the block of `with producer.transaction(...)`.")
+
+
+def _bytes(value: Text | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
