@@ -133,10 +133,10 @@ def test_ranges_are_cut_as_asked(
 
 def test_properties_come_on_request(source: Source, client: Client) -> None:
     with client.producer() as producer:
-        producer.send(source.topic, b"v", key=b"k", tag="t", properties={"region": "eu"})
+        sent = producer.send(source.topic, b"v", key=b"k", tag="t", properties={"region": "eu"})
     (row,) = source.rows(includeProperties="true")
     assert (row["key"], row["tag"], row["value"]) == (b"k", "t", b"v")
-    assert dict(row["properties"]) == {"region": "eu"}
+    assert dict(row["properties"]) == {"region": "eu", "UNIQ_KEY": sent.unique_id}
 
 
 def test_a_topic_deleted_under_a_batch_is_a_loss(source: Source, client: Client) -> None:

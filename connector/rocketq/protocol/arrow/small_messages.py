@@ -13,24 +13,38 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Final
-
-import pyarrow as pa
+from typing import Final, NamedTuple
 
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import batch_places, encapsulate
+from rocketq.protocol.arrow.stream_reader import BatchPlaces, batch_places, encapsulate
 from rocketq.protocol.message_schema import from_messages
 
 #: For more messages Arrow is as quick.
 FEW_MESSAGES: Final = 64
 
 _PADDING: Final = tuple(bytes(size) for size in range(8))
-#: Any batch would do.
-_SPECIMEN: Final[bytes] = encapsulate(from_messages([Message(b"x")])).to_pybytes()
-_PLACES: Final = batch_places(pa.py_buffer(_SPECIMEN))
-_NODES: Final = struct.Struct(f"<{2 * _PLACES.node_count}q")
-_EXTENTS: Final = struct.Struct(f"<{2 * _PLACES.buffer_count}q")
 _ONE: Final = struct.Struct("<q")
+
+
+class _Form(NamedTuple):
+    """What all batches have in common: what stands before the body, and where its numbers go."""
+
+    head: bytes
+    places: BatchPlaces
+    nodes: struct.Struct
+    extents: struct.Struct
+
+
+@cache
+def _form() -> _Form:
+    """Return the form, from a batch that Arrow makes.
+
+    Not at import, because pyarrow loads pandas with its first array.
+    """
+    specimen = encapsulate(from_messages([Message(b"x")]))
+    places = batch_places(specimen)
+    nodes, extents = (struct.Struct(f"<{2 * n}q") for n in (places.node_count, places.buffer_count))
+    return _Form(specimen.slice(0, places.body).to_pybytes(), places, nodes, extents)
 
 
 class _Columns:
@@ -93,11 +107,13 @@ def encapsulate_messages(messages: Sequence[Message]) -> bytes:
     times = [message.born_at_us for message in messages]
     columns.field(times)
     columns.put(struct.pack(f"<{len(times)}q", *[time or 0 for time in times]))
-    head = bytearray(_SPECIMEN[: _PLACES.body])
-    _ONE.pack_into(head, _PLACES.rows, len(messages))
-    _ONE.pack_into(head, _PLACES.body_bytes, columns.size)
-    _NODES.pack_into(head, _PLACES.nodes, *columns.nodes)
-    _EXTENTS.pack_into(head, _PLACES.buffers, *columns.extents)
+    form = _form()
+    places = form.places
+    head = bytearray(form.head)
+    _ONE.pack_into(head, places.rows, len(messages))
+    _ONE.pack_into(head, places.body_bytes, columns.size)
+    form.nodes.pack_into(head, places.nodes, *columns.nodes)
+    form.extents.pack_into(head, places.buffers, *columns.extents)
     return b"".join([head, *columns.parts])
 
 
