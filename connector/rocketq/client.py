@@ -92,7 +92,6 @@ class Client:
         topics: Topics,
         *,
         allocation: str | AllocationStrategy | None = None,
-        config: ConsumerConfig | None = None,
         **settings: Any,
     ) -> Consumer:
         """Return a member of a consumer group, which shares the queues of the topics with the other members.
@@ -105,8 +104,8 @@ class Client:
         Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker answers,
         GroupDisabled, InvalidFilter, ReservedName.
         """
-        chosen = config or ConsumerConfig(**settings)
-        return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, chosen)))
+        config = ConsumerConfig(**settings)
+        return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
 
     @overload
     def listener(self, topics: Topics, function: Function, *, group: str, **settings: Any) -> Listener: ...
