@@ -60,8 +60,8 @@ class Consumer:
         """Hand out messages one by one, as they come, until the consumer is closed.
 
         Raises what `poll` raises. A loop that is left, by an exception or `break`, does not acknowledge its
-        last message: when the next loop or poll begins, it counts as failed and is tried again. To leave a
-        loop after a message that is handled, call its `ack` first.
+        last message: with ack="auto" it counts as failed when the next loop or poll begins, and is tried
+        again. To leave a loop after a message that is handled, call its `ack` first.
         """
         self._begin()
         loop = self._loop = self._messages()
@@ -231,9 +231,11 @@ class Consumer:
         self._end_loop()
         if self._left is not None:
             (delivery, row), self._left = self._left, None
-            if delivery.handled[row] or not self.config.ordered:
+            has_failed = self._is_auto and not delivery.handled[row]
+            if not (has_failed and self.config.ordered):
                 self._reader.take_back(delivery, row + 1)
-            delivery.fail(row, None)
+            if has_failed:
+                delivery.fail(row, None)
         if self._is_auto:
             for delivery in reversed(self._left_batch):
                 self._reader.take_back(delivery, 0)

@@ -303,6 +303,22 @@ def test_an_ordered_loop_that_was_left_goes_on_at_its_message(mq: Client, topic:
     assert seen == sorted(first + again)
 
 
+def test_a_message_that_is_kept_from_a_loop_may_be_acknowledged_later(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 10)
+    kept = []
+    with mq.consumer("g-kept", [topic], ack="manual") as consumer:
+        for message in consumer:
+            kept.append(message)
+            if len(kept) == 4:
+                break
+        kept += take(consumer, 6)
+        assert [(message.offset, message.attempt) for message in kept] == [(n, 1) for n in range(10)]
+        assert list(consumer.owned().values()) == [0]
+        for message in reversed(kept):
+            message.ack()
+        assert list(consumer.owned().values()) == [10]
+
+
 def test_a_batch_can_be_committed_and_the_rest_comes_again(mq: Client, topic: str) -> None:
     fill(mq, topic, 1_000, queues=2)
     with mq.consumer("g-arrow", [topic], ack="manual") as consumer:

