@@ -23,7 +23,7 @@ import pyarrow as pa
 from rocketq import errors
 from rocketq.clock import ManualClock
 from rocketq.errors import message_errors
-from rocketq.model import GroupKind, Message, MessageQueue, StartFrom, TimerId
+from rocketq.model import GroupKind, Message, MessageQueue, StartFrom, TimerId, TransactionState
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
 from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
@@ -51,9 +51,11 @@ from rocketq.protocol.sink_documents import (
     Staged,
     StageName,
 )
+from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.log.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
+from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
 from tests.support.driver import answer, config
 
 FILES: Final = Path(__file__).parent / "v1"
@@ -107,6 +109,10 @@ FRAMES: Final[dict[str, dict[str, Any]]] = {
         "kind": FrameKind.DELAYED, "topic": b"orders", "queue": 2, "queue_offset": 4, "count": 3,
         "log_offset": 1_024, "stored_at_us": 1_700_000_000_654_321, "durable_end": 64,
     },
+    "half": {
+        "kind": FrameKind.HALF, "topic": b"orders", "queue": 1, "queue_offset": 9, "count": 3,
+        "log_offset": 2_048, "stored_at_us": 1_700_000_000_654_321, "durable_end": 64,
+    },
     "filtered": {
         "kind": FrameKind.FILTERED, "topic": b"orders", "queue": 1, "queue_offset": 7, "count": 3,
         "log_offset": 0, "stored_at_us": 9, "durable_end": 0,
@@ -155,7 +161,7 @@ def body_of(name: str) -> bytes:
         return filtered_body(batch(), offsets, np.array(list(FILTERED_SOURCES), dtype=SOURCE))
     if name == "delayed":
         return bytes(encapsulate(with_times(batch(), np.array(DELIVERY_TIMES))))
-    if name.startswith(("messages", "staged")):
+    if name.startswith(("messages", "staged", "half")):
         return bytes(encapsulate(batch(), "zstd" if name.endswith("zstd") else None))
     return json.dumps({"specimen": name}).encode()
 
@@ -245,6 +251,23 @@ def fill_timers(store: MessageStore) -> None:
     answer(partial(store.timers.cancel, held))
 
 
+def fill_transactions(store: MessageStore) -> None:
+    """What the golden log of transactions tells: two are decided, one is checked, and one parked."""
+    transactions = store.transactions
+    for topic in ("orders", PARKING_TOPIC):
+        answer(partial(store.create_topic, topic, CreateTopicRequest(2, 2)))
+    for name in ("committed", "rolled-back", "checked", "parked"):
+        half = HalfName(name, "orders-tx", 0)
+        [sent] = read_stream(write_stream([batch()]))
+        batches = [QueueBatch(1, sent.encapsulated, sent.batch)]
+        answer(partial(store.append, "orders", batches, stage=half))
+    answer(partial(transactions.decide, "committed", "orders-tx", TransactionState.COMMIT))
+    answer(partial(transactions.decide, "rolled-back", "orders-tx", TransactionState.ROLLBACK))
+    answer(partial(transactions.hand_out, "orders-tx", 1, transactions.find("checked").begun_at_ms + 6_000))
+    parked = transactions.find("parked")
+    answer(partial(transactions.park, parked, transactions.parked_batches(parked)))
+
+
 def staged(store: MessageStore, number: int) -> Staged:
     [sent] = read_stream(write_stream([batch()]))
     batches = [QueueBatch(number % 2, sent.encapsulated, sent.batch)]
@@ -282,6 +305,7 @@ def write() -> None:
     # `commitlog-sinks` stays as it is: it was written before decisions had rows by topic.
     (FILES / "commitlog-sinks-rows").write_bytes(log_of(fill_sinks))
     (FILES / "commitlog-timers").write_bytes(log_of(fill_timers))
+    (FILES / "commitlog-transactions").write_bytes(log_of(fill_transactions))
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
     (FILES / "commitlog-groups").write_bytes(log_of(fill_groups))
 

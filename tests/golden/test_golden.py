@@ -23,6 +23,7 @@ from rocketq_broker.store.machines.group_table import GroupEntry
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.timers.entries import last_tick
 from rocketq_broker.store.timers.timer_index import entries_of
+from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
 from tests.support.driver import config
@@ -125,6 +126,27 @@ def test_a_broker_starts_from_a_golden_log_of_sinks_alone(tmp_path: Path, name: 
         found = store.pull("orders", 0, 0, max_bytes=1 << 20)
         [piece] = open_frames(b"".join(found.chunks), 0)
         assert (piece.batch, piece.header.published) == (specimens.batch(), True)
+    finally:
+        store.close()
+
+
+def test_a_broker_starts_from_a_golden_log_of_transactions_alone(tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-transactions").read_bytes())
+    store = MessageStore.open(config(tmp_path), clock=ManualClock())
+    try:
+        table = store.transactions.table
+        assert {each.id: (each.checks, each.is_parked) for each in table.open.values()} == {
+            "checked": (1, False),
+            "parked": (0, True),
+        }
+        assert dict(table.decided.items()) == {"committed": True, "rolled-back": False}
+        assert store.offsets("orders").queues == (QueueOffsets(0, 0), QueueOffsets(0, 3))
+        found = store.pull("orders", 1, 0, max_bytes=1 << 20)
+        [piece] = open_frames(b"".join(found.chunks), 0)
+        assert (piece.batch, piece.header.published) == (specimens.batch(), True)
+        assert store.offsets(PARKING_TOPIC).total == 3
     finally:
         store.close()
 

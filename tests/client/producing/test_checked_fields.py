@@ -35,7 +35,7 @@ REFUSED: list[tuple[dict[str, Any], type[RocketqError], str]] = [
     ({"properties": [("a", "b")]}, InvalidBatch, "properties are a list"),
     ({"properties": {"a": 1}}, InvalidBatch, "the property 'a' has the value 1"),
     ({"properties": {1: "a"}}, InvalidBatch, "the property 1 has the value 'a'"),
-    ({"properties": {"DELAY": "1"}}, InvalidMessage, "DELAY"),
+    ({"properties": {"TRAN_MSG": "true"}}, InvalidMessage, "TRAN_MSG"),
     ({"ordering_key": 17}, InvalidBatch, "ordering_key is a int"),
 ]
 

@@ -64,7 +64,8 @@ def test_send_takes_a_delay_or_a_time(mq: Client, topic: str) -> None:
         assert TimerId.parse(result.message_id) is not None
     found = read(mq, topic, 4)
     assert [message.body for message in found] == [b"now", b"a text", b"a timedelta", b"at a time"]
-    assert found[3].properties == {"a": "b", "TIMER_DELIVER_MS": str(-(-int(at.timestamp() * 10**6) // 1000))}
+    wanted = {"a": "b", "TIMER_DELIVER_MS": str(-(-int(at.timestamp() * 10**6) // 1000))}
+    assert {name: found[3].properties[name] for name in wanted} == wanted
 
 
 def test_submit_sends_delayed_messages_apart_from_the_others(mq: Client, topic: str) -> None:

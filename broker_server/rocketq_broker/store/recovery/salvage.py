@@ -23,6 +23,8 @@ from rocketq_broker.store.index.index_file import DIRECTORY as INDEX_DIRECTORY
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import sound_frames_behind, sound_header
+from rocketq_broker.store.machines.machine import CopyName
+from rocketq_broker.store.machines.transaction_table import transaction_of
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
@@ -70,6 +72,16 @@ class LostStaged:
 
 
 @dataclass(frozen=True, slots=True)
+class LostHalf:
+    """Half frames that are gone, of a transaction that is committed or still may be."""
+
+    group: str
+    transaction: str
+    is_committed: bool
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class SalvageReport:
     """What was damaged and what it cost; `recovery` is None if nothing was changed."""
 
@@ -77,6 +89,7 @@ class SalvageReport:
     lost: tuple[LostRange, ...]
     recovery: RecoveryReport | None
     staged: tuple[LostStaged, ...] = ()
+    transactions: tuple[LostHalf, ...] = ()
 
 
 def survey(log: CommitLog) -> list[Gap]:
@@ -112,6 +125,8 @@ def _diagnosis(log: CommitLog, at: int) -> tuple[str, str]:
 def _claims(header: FrameHeader) -> str:
     if header.kind == FrameKind.STAGED:
         return f"{header.count} staged messages for queue {header.queue}, stage {header.queue_offset}"
+    if header.kind == FrameKind.HALF:
+        return f"{header.count} half messages for queue {header.queue}, transaction {header.queue_offset}"
     if header.kind == FrameKind.DELAYED:
         return f"{header.count} delayed messages for queue {header.queue}"
     if header.kind != FrameKind.MESSAGES:
@@ -152,21 +167,31 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
         if number in names
     )
     handles.close()
-    return SalvageReport(tuple(gaps), lost, report, tuple(_lost_staged(recovery, gaps)))
+    held = list(_lost_held(recovery, gaps))
+    staged = tuple(each for each in held if isinstance(each, LostStaged))
+    transactions = tuple(each for each in held if isinstance(each, LostHalf))
+    return SalvageReport(tuple(gaps), lost, report, staged, transactions)
 
 
-def _lost_staged(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged]:
-    """Yield the staged frames in the gaps, for each stage and publication.
+def _lost_held(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged | LostHalf]:
+    """Yield what of each stage, publication and transaction lies in a gap.
 
-    It does not list frames of an undecided stage of which only the lost frames themselves knew. A commit
-    that names such a frame is refused.
+    It does not list frames of an undecided stage or transaction of which only the lost frames themselves
+    knew. A commit that names such a frame is refused.
     """
     for name, count in recovery.replay.lost_copies.items():
-        yield LostStaged(*name, True, count)
+        yield _lost(name, True, count)
     for each in recovery.replay.state.holdings():
         lost = [one for one in each.frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
         if lost:
-            yield LostStaged(*each.name, each.is_decided, len(lost))
+            yield _lost(each.name, each.is_decided, len(lost))
+
+
+def _lost(name: CopyName, is_decided: bool, frames: int) -> LostStaged | LostHalf:
+    transaction = transaction_of(name)
+    if transaction is not None:
+        return LostHalf(*transaction, is_decided, frames)
+    return LostStaged(*name, is_decided, frames)
 
 
 def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:
