@@ -1,8 +1,8 @@
 """A thousand idle members of consumer groups on one broker: what their heartbeats and watches cost.
 
-Each member does what the Python client does while nothing happens: it sends a heartbeat every 30 s, and holds
-a watch for 30 s at a time, each over a connection of its own. Members are measured in groups of ten, and all
-in one group, after all of them have joined.
+Each member sends a heartbeat every 30 s and holds a watch for 30 s at a time, each over a connection of its
+own, while nothing happens. Members are measured in groups of ten, and all in one group, after all of them
+have joined.
 """
 
 from __future__ import annotations

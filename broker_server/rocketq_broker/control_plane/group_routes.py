@@ -139,7 +139,8 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         offsets = await _on_thread(broker, partial(reset_offsets, broker.store, wanted))
         move = Move(group, offsets, broker.members.client_ids(group), wanted.dry_run, wanted.force)
         answer = await broker.completions.outcome(partial(groups.reset, move, wanted.create))
-        broker.members.look_again(group)
+        if not wanted.dry_run:
+            broker.members.look_again(group)
         return json_response(answer)
 
     @app.post("/v1/groups/{group}/clone", responses=_answers(OffsetMoves))
@@ -152,7 +153,8 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         move = Move(group, (), broker.members.client_ids(group), wanted.dry_run, wanted.force)
         write = partial(groups.clone, move, wanted)
         answer = await broker.completions.outcome(write)
-        broker.members.look_again(group)
+        if not wanted.dry_run:
+            broker.members.look_again(group)
         return json_response(answer)
 
 

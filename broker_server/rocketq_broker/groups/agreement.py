@@ -6,8 +6,9 @@ of every topic. A message that the owner of its queue does not want is then lost
   * a setting of the group counts; where it is not set, what the oldest member says. A member with another
     message model, or that consumes in order where the group does not, or the other way, shares no queue;
   * the filter of a topic that counts is that of its oldest subscriber. Members with another filter of the
-    topic share none of its queues. They take over when the last member with the old filter has left, so that
-    a rolling update skips no message;
+    topic share none of its queues. They take over when the last member with the old filter has left: in a
+    rolling update each queue is read through the old filter up to some offset, and through the new one from
+    there on;
   * members that do not subscribe to a topic share none of its queues; the others do.
 
 The age of a member is what it says of its start, so all brokers decide the same. Filters are compared by
