@@ -20,6 +20,13 @@ def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) ->
         producer.send_batch(topic, [Message(b"%d" % n) for n in range(first, first + count)])
 
 
+def one_queue(mq: Client, topic: str, count: int) -> None:
+    """A topic of a single queue, with the numbers from 0 on as bodies at the offsets of the same numbers."""
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    with mq.producer() as producer:
+        producer.send_batch(topic, [Message(b"%d" % n) for n in range(count)])
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     """Look at a condition, again and again, until it holds."""
     deadline = time.monotonic() + WAIT_S
