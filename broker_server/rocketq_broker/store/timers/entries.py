@@ -59,11 +59,14 @@ def frame_entries(
 ) -> Entries:
     """Return the entries of a DELAYED frame whose rows have these delivery times, in ascending order."""
     due = due_times(times, stored_at_ms)
-    starts = np.flatnonzero(np.diff(due, prepend=due[0] - 1))
+    is_start = np.ones(due.size, np.bool_)
+    np.not_equal(due[1:], due[:-1], out=is_start[1:])
+    starts = is_start.nonzero()[0]
     made = np.empty(starts.size, ENTRY)
     made["due_ms"] = due[starts]
     made["row"] = starts
-    made["count"] = np.diff(starts, append=due.size)
+    made["count"][:-1] = starts[1:] - starts[:-1]
+    made["count"][-1] = due.size - starts[-1]
     made["log_offset"], made["size"], made["queue"], made["topic"] = log_offset, size, queue, topic
     return made
 
