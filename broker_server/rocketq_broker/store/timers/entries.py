@@ -15,6 +15,7 @@ make the same ones. All integers are little-endian; an entry has 36 bytes.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -72,17 +73,18 @@ def frame_entries(
 
 
 def by_window(entries: Entries) -> dict[int, Entries]:
-    """Return entries by the window of their due time, in the order they are in."""
+    """Return the entries of one frame, whose due times ascend, by the window of their due time."""
     numbers = entries["due_ms"] // WINDOW_MS
     if not entries.size:
         return {}
-    if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+    if numbers[0] == numbers[-1]:
         return {int(numbers[0]): entries}
-    return {int(number): entries[numbers == number] for number in np.unique(numbers)}
+    cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), entries.size]
+    return {int(numbers[first]): entries[first:end] for first, end in pairwise(cuts)}
 
 
 def messages_by_window(entries: Entries) -> dict[int, int]:
-    """Return how many messages entries stand for in each window."""
+    """Return how many messages entries stand for in each window; their due times ascend."""
     return {number: int(some["count"].sum()) for number, some in by_window(entries).items()}
 
 

@@ -89,7 +89,7 @@ class TimerIndex:
         """Write the entries of frames to their files; return the marks for `added`, without which they are
         not there.
         """
-        return self.windows.write(self.written, np.concatenate(frames)) if frames else {}
+        return self.windows.write(self.written, frames) if frames else {}
 
     def added(self, frames: Sequence[Entries], marks: Mapping[int, WindowMark]) -> None:
         """Take up entries that were written, now that the log has their frames."""
