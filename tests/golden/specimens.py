@@ -214,7 +214,8 @@ def fill_timers(store: MessageStore) -> None:
     # The first is due at once: the commit of the second delivers it.
     times = np.array([5, *(store.now_ms() + delay for delay in (20_000, 10_000, 1_200_000))])
     for at in times:
-        timed = delayed_batches(0, from_messages([Message(b"due at %d" % at)]), np.array([at]))
+        batch_of_one = with_times(from_messages([Message(b"due at %d" % at)]), np.array([at]))
+        timed = delayed_batches(0, batch_of_one, np.array([at]))
         outcome = answer(partial(store.append, "orders", timed))
     (place,) = outcome.timers
     held = store.timers.find(TimerId(MessageQueue("orders", store.broker, 0), *place))

@@ -11,6 +11,7 @@ import numpy as np
 from rocketq.clock import ManualClock
 from rocketq.model import Message
 from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.rules.delivery_time import with_times
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.commit.small_batches import DelayedBatch
 from rocketq_broker.store.store import MessageStore
@@ -20,7 +21,8 @@ from tests.support.driver import Driver, answer, barrier, config, opened
 def delayed(queue: int, *timed: tuple[bytes | Message, int]) -> list[DelayedBatch]:
     """Batches of messages for a queue with their delivery times in milliseconds."""
     messages = [body if isinstance(body, Message) else Message(body) for body, _ in timed]
-    return delayed_batches(queue, from_messages(messages), np.array([at for _, at in timed]))
+    times = np.array([at for _, at in timed])
+    return delayed_batches(queue, with_times(from_messages(messages), times), times)
 
 
 MINUTE_MS = 60_000

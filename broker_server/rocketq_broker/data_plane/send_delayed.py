@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rocketq.model import NO_OFFSET, Appended, MessageQueue, TimerId
 from rocketq.protocol.broker_documents import SendAnswer
-from rocketq.protocol.rules.delivery_time import Horizon, delivery_times
+from rocketq.protocol.rules.delivery_time import Horizon, timed_batch
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.commit.small_batches import DelayedBatch
@@ -34,8 +34,8 @@ def held_batches(
     A staged one stays whole, since its answer and its commit name it by one place in the log. Raises
     InvalidMessage, whose row counts from `first_row`.
     """
-    times = delivery_times(batch, allowed, first_row)
-    return [] if times is None else delayed_batches(queue, batch, times, whole=is_staged)
+    timed = timed_batch(batch, allowed, first_row)
+    return [] if timed is None else delayed_batches(queue, *timed, whole=is_staged)
 
 
 def joined(appended: Sequence[Appended], pieces: Iterable[int]) -> Iterator[Appended]:

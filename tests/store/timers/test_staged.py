@@ -12,7 +12,7 @@ import pytest
 from rocketq.clock import ManualClock
 from rocketq.model import Message
 from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.rules.delivery_time import NO_TIME
+from rocketq.protocol.rules.delivery_time import NO_TIME, with_times
 from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from tests.support.driver import answer
@@ -23,7 +23,8 @@ from tests.support.timed_store import Timed, timed
 def stage(driver: Timed, times: list[int]) -> list[Staged]:
     """Stage a batch of messages with these delivery times, each named by its place in the batch."""
     batch = from_messages([Message(b"%d" % row) for row in range(len(times))])
-    held = delayed_batches(0, batch, np.array(times), whole=True)
+    at = np.array(times)
+    held = delayed_batches(0, with_times(batch, at), at, whole=True)
     return list(answer(lambda done: driver.store.append("t", held, done, stage=NAME)).staged)
 
 

@@ -15,6 +15,7 @@ make the same ones. All integers are little-endian; an entry has 36 bytes.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -59,27 +60,31 @@ def frame_entries(
 ) -> Entries:
     """Return the entries of a DELAYED frame whose rows have these delivery times, in ascending order."""
     due = due_times(times, stored_at_ms)
-    starts = np.flatnonzero(np.diff(due, prepend=due[0] - 1))
+    is_start = np.ones(due.size, np.bool_)
+    np.not_equal(due[1:], due[:-1], out=is_start[1:])
+    starts = is_start.nonzero()[0]
     made = np.empty(starts.size, ENTRY)
     made["due_ms"] = due[starts]
     made["row"] = starts
-    made["count"] = np.diff(starts, append=due.size)
+    made["count"][:-1] = starts[1:] - starts[:-1]
+    made["count"][-1] = due.size - starts[-1]
     made["log_offset"], made["size"], made["queue"], made["topic"] = log_offset, size, queue, topic
     return made
 
 
 def by_window(entries: Entries) -> dict[int, Entries]:
-    """Return entries by the window of their due time, in the order they are in."""
+    """Return the entries of one frame, whose due times ascend, by the window of their due time."""
     numbers = entries["due_ms"] // WINDOW_MS
     if not entries.size:
         return {}
-    if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+    if numbers[0] == numbers[-1]:
         return {int(numbers[0]): entries}
-    return {int(number): entries[numbers == number] for number in np.unique(numbers)}
+    cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), entries.size]
+    return {int(numbers[first]): entries[first:end] for first, end in pairwise(cuts)}
 
 
 def messages_by_window(entries: Entries) -> dict[int, int]:
-    """Return how many messages entries stand for in each window."""
+    """Return how many messages entries stand for in each window; their due times ascend."""
     return {number: int(some["count"].sum()) for number, some in by_window(entries).items()}
 
 

@@ -60,6 +60,8 @@ class TimerIndex:
         self.written: WindowMarks = {}
         self.confirmed: WindowMarks = {}
         self._head = NO_ENTRIES
+        #: The due times of the head once more: numpy bisects only an array without gaps.
+        self._head_due = np.empty(0, np.int64)
         #: New entries within what is known, which are not merged into the head yet, and when the first is
         #: due.
         self._fresh: list[Entries] = []
@@ -87,7 +89,7 @@ class TimerIndex:
         """Write the entries of frames to their files; return the marks for `added`, without which they are
         not there.
         """
-        return self.windows.write(self.written, np.concatenate(frames)) if frames else {}
+        return self.windows.write(self.written, frames) if frames else {}
 
     def added(self, frames: Sequence[Entries], marks: Mapping[int, WindowMark]) -> None:
         """Take up entries that were written, now that the log has their frames."""
@@ -100,7 +102,7 @@ class TimerIndex:
             return
         self._set_fresh([*self._fresh, known], min(self._fresh_due_ms, int(known["due_ms"].min())))
         if sum(some.size for some in self._fresh) > self._head_entries:
-            self._head = in_order(np.concatenate([self._head, *self._fresh]))
+            self._set_head(in_order(np.concatenate([self._head, *self._fresh])))
             self._set_fresh([], _FAR_MS)
             self._cut_head()
 
@@ -121,11 +123,11 @@ class TimerIndex:
                 # The frames of the window were lost, and salvage could not know it: the cursor passes its
                 # end.
                 return end_ms
-        return min(int(self._head["due_ms"][0]) if self._head.size else _FAR_MS, self._fresh_due_ms)
+        return min(int(self._head_due[0]) if self._head.size else _FAR_MS, self._fresh_due_ms)
 
     def due(self, table: TimerTable, limit_ms: int) -> Entries:
         """Return the known entries behind the table's cursor that are due up to a time, in order."""
-        found = self._head[: np.searchsorted(self._head["due_ms"], limit_ms, side="right")]
+        found = self._head[: np.searchsorted(self._head_due, limit_ms, side="right")]
         if self._fresh_due_ms <= limit_ms:
             fresh = np.concatenate(self._fresh)
             self._fresh = [fresh]
@@ -134,9 +136,10 @@ class TimerIndex:
 
     def passed(self, cursor: DueKey) -> None:
         """Let go what was delivered, once that is in the log."""
-        head = self._head
-        first = int(np.searchsorted(head["due_ms"], cursor.due_ms, side="left"))
-        self._head = behind(head[first:], cursor) if head.size else head
+        first = int(np.searchsorted(self._head_due, cursor.due_ms, side="left"))
+        end = int(np.searchsorted(self._head_due, cursor.due_ms, side="right"))
+        first += int((self._head["log_offset"][first:end] <= np.uint64(max(0, cursor.log_offset))).sum())
+        self._head, self._head_due = self._head[first:], self._head_due[first:]
         if self._fresh_due_ms <= cursor.due_ms:
             fresh = behind(np.concatenate(self._fresh), cursor)
             self._set_fresh([fresh] if fresh.size else [], int(fresh["due_ms"].min(initial=_FAR_MS)))
@@ -166,13 +169,17 @@ class TimerIndex:
     def _cut_head(self) -> None:
         """Forget the later part of a long head, which is in the files. Equal due times stay together."""
         if self._head.size > 4 * self._head_entries:
-            self._known_ms = int(self._head["due_ms"][self._head_entries])
-            end = np.searchsorted(self._head["due_ms"], self._known_ms, side="right")
-            self._head = self._head[:end].copy()
+            self._known_ms = int(self._head_due[self._head_entries])
+            end = np.searchsorted(self._head_due, self._known_ms, side="right")
+            self._set_head(self._head[:end].copy())
+
+    def _set_head(self, entries: Entries) -> None:
+        self._head, self._head_due = entries, np.ascontiguousarray(entries["due_ms"])
 
     def _load(self, table: TimerTable, window: int) -> None:
         entries = self._entries(window, self.written, table, self._log.end)
-        self._head, known_ms = _earliest(entries, table.cursor, self._head_entries)
+        head, known_ms = _earliest(entries, table.cursor, self._head_entries)
+        self._set_head(head)
         self._known_ms = (window + 1) * WINDOW_MS - 1 if known_ms is None else known_ms
 
     def counted(self, table: TimerTable) -> dict[int, TimerWindow]:

@@ -11,7 +11,7 @@ Directory `timers`, and the window's number in 20 digits. A window is `WINDOW_MS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -51,14 +51,19 @@ class WindowFiles:
     def path(window: int) -> str:
         return f"{DIRECTORY}/{window:020d}"
 
-    def write(self, marks: Mapping[int, WindowMark], entries: Entries) -> WindowMarks:
-        """Write entries behind the marks; return the new marks of the windows that they belong to."""
+    def write(self, marks: Mapping[int, WindowMark], frames: Sequence[Entries]) -> WindowMarks:
+        """Write the entries of frames behind the marks; return the new marks of their windows."""
         if not self._made:
             self._files.make_directory(DIRECTORY)
             self._made = True
+        windows: dict[int, list[Entries]] = {}
+        for entries in frames:
+            for window, own in by_window(entries).items():
+                windows.setdefault(window, []).append(own)
         made: WindowMarks = {}
-        for window, some in by_window(entries).items():
+        for window, parts in windows.items():
             mark = marks.get(window, NO_MARK)
+            some = parts[0] if len(parts) == 1 else np.concatenate(parts)
             data = some.tobytes()
             path = self.path(window)
             self._handles.get(path, create=True).write([data], mark.entries * ENTRY_BYTES)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ Times = npt.NDArray[np.int64]
 
 _PROPERTIES: Final = MESSAGE_SCHEMA.get_field_index("properties")
 _NAMES: Final = pa.array(DELIVERY_PROPERTIES, pa.string())
-_WHOLE_NUMBER: Final = r"\A[0-9]{1,18}\z"
+_DIGITS_MAX: Final = 18
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FIRST_BYTES: Final = np.zeros(256, np.bool_)
 _FIRST_BYTES[[name.encode()[0] for name in DELIVERY_PROPERTIES]] = True
@@ -64,6 +64,14 @@ _FAR_MS: Final = 1 << 60
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class _Entries(NamedTuple):
+    """Properties of a batch: the row of each, its name and its value."""
+
+    rows: npt.NDArray[np.int64]
+    names: pa.StringArray
+    values: pa.StringArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ def delivery_time(
             continue
         if not _NUMBER.fullmatch(value):
             raise _no_number(name, value, row)
-        at_ms = int(_absolute(name, np.array([int(value)], np.int64), horizon.now_ms)[0])
+        at_ms = _absolute_one(name, int(value), horizon.now_ms)
         if at_ms == NO_TIME:
             return None
         if at_ms - horizon.now_ms > horizon.delay_ms_max:
@@ -173,25 +181,44 @@ def delivery_times(batch: pa.RecordBatch, horizon: Horizon, first_row: int = 0) 
     None if no message is. Raises InvalidMessage as `delivery_time`; its row counts from `first_row`.
     """
     found = _entries(batch.column(_PROPERTIES))
-    if found is None:
+    return None if found is None else _times(found, batch.num_rows, horizon, first_row)
+
+
+def timed_batch(
+    batch: pa.RecordBatch, horizon: Horizon, first_row: int = 0
+) -> tuple[pa.RecordBatch, Times] | None:
+    """Return a batch as it is stored (`with_times`), and its delivery times; None and raises as above."""
+    found = _entries(batch.column(_PROPERTIES))
+    times = None if found is None else _times(found, batch.num_rows, horizon, first_row)
+    if found is None or times is None:
         return None
-    rows, names, values = found
-    times = np.full(batch.num_rows, NO_TIME, np.int64)
+    return (batch if _is_stored_form(found) else with_times(batch, times)), times
+
+
+def _times(found: _Entries, rows: int, horizon: Horizon, first_row: int) -> Times | None:
+    times = np.full(rows, NO_TIME, np.int64)
+    present = pc.unique(found.names).to_pylist()
     for name in reversed(DELIVERY_PROPERTIES):
-        mine = pc.equal(names, name)
-        if not pc.any(mine).as_py():
+        if name not in present:
             continue
-        texts = values.filter(mine)
-        places = rows[mine.to_numpy(zero_copy_only=False)]
-        wrong = pc.index(pc.match_substring_regex(texts, _WHOLE_NUMBER), False).as_py()
+        places, texts = found.rows, found.values
+        if len(present) > 1:
+            mine = pc.equal(found.names, name)
+            places, texts = places[mine.to_numpy(zero_copy_only=False)], texts.filter(mine)
+        wrong = pc.index(_is_whole_number(texts), False).as_py()
         if wrong >= 0:
             raise _no_number(name, texts[wrong].as_py(), first_row + int(places[wrong]))
-        times[places] = _absolute(name, pc.cast(texts, pa.int64()).to_numpy(), horizon.now_ms)
-        far = np.flatnonzero(times[places] - horizon.now_ms > horizon.delay_ms_max)
+        own = _absolute(name, pc.cast(texts, pa.int64()).to_numpy(), horizon.now_ms)
+        far = np.flatnonzero(own - horizon.now_ms > horizon.delay_ms_max)
         if far.size:
             place = int(far[0])
             raise _too_far(name, texts[place].as_py(), horizon, first_row + int(places[place]))
+        times[places] = own
     return times if (times != NO_TIME).any() else None
+
+
+def _is_whole_number(texts: pa.StringArray) -> pa.BooleanArray:
+    return pc.and_(pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), _DIGITS_MAX))
 
 
 def check_batch_delivery(batch: pa.RecordBatch, first_row: int = 0) -> None:
@@ -210,8 +237,7 @@ def stored_times(batch: pa.RecordBatch) -> Times:
     times = np.full(batch.num_rows, NO_TIME, np.int64)
     found = _entries(batch.column(_PROPERTIES))
     if found is not None:
-        rows, _, values = found
-        times[rows] = pc.cast(values, pa.int64()).to_numpy()
+        times[found.rows] = pc.cast(found.values, pa.int64()).to_numpy()
     return times
 
 
@@ -249,7 +275,7 @@ def with_times(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
     """Return a batch whose messages say these delivery times by DELIVER_MS and by nothing else."""
     column = batch.column(_PROPERTIES)
     found = _entries(column)
-    if found is not None and pc.all(pc.equal(found[1], DELIVER_MS)).as_py():
+    if found is not None and _is_stored_form(found):
         return batch
     timed = np.flatnonzero(times != NO_TIME)
     return _with_values(batch, timed, DELIVER_MS, pc.cast(pa.array(times[timed]), pa.string()))
@@ -276,8 +302,8 @@ def _with_values(
     return batch.set_column(_PROPERTIES, MESSAGE_SCHEMA.field(_PROPERTIES), made)
 
 
-def _entries(column: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.StringArray, pa.StringArray] | None:
-    """Return row, name and value of every property that says a delivery time; None if there is none.
+def _entries(column: pa.MapArray) -> _Entries | None:
+    """Return the properties that say a delivery time; None if there is none.
 
     Nearly every batch is let go after one look at the first byte of each name.
     """
@@ -287,18 +313,23 @@ def _entries(column: pa.MapArray) -> tuple[npt.NDArray[np.int64], pa.StringArray
     names = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
     if not _may_be_timed(names):
         return None
-    rows, names, values = _all_entries(column)
-    chosen = pc.is_in(names, value_set=_NAMES)
+    found = _all_entries(column)
+    chosen = pc.is_in(found.names, value_set=_NAMES)
     places = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+    if places.size == len(found.names):
+        return found if places.size else None
     if not places.size:
         return None
-    return rows[places], names.filter(chosen), values.filter(chosen)
+    return _Entries(found.rows[places], found.names.filter(chosen), found.values.filter(chosen))
 
 
-def _all_entries(
-    column: pa.MapArray,
-) -> tuple[npt.NDArray[np.int64], pa.StringArray, pa.StringArray]:
-    """Return row, name and value of every property; a null map has none, even where bytes lie behind it."""
+def _is_stored_form(found: _Entries) -> bool:
+    """Whether all of these are DELIVER_MS."""
+    return bool(pc.all(pc.equal(found.names, DELIVER_MS)).as_py())
+
+
+def _all_entries(column: pa.MapArray) -> _Entries:
+    """Return every property; a null map has none, even where bytes lie behind it."""
     offsets = column.offsets.to_numpy()
     first, count = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
     names, values = column.keys.slice(first, count), column.items.slice(first, count)
@@ -306,7 +337,7 @@ def _all_entries(
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)[rows]
         rows, names, values = rows[valid], names.filter(pa.array(valid)), values.filter(pa.array(valid))
-    return rows, names, values
+    return _Entries(rows, names, values)
 
 
 def _may_be_timed(names: pa.StringArray) -> bool:
@@ -327,6 +358,15 @@ def _absolute(name: str, values: Times, now_ms: int) -> Times:
         return np.where(delays == NO_TIME, NO_TIME, now_ms + delays)
     scale = 1000 if name == _DELAY_SEC else 1
     return now_ms + np.minimum(values, _FAR_MS // scale) * scale
+
+
+def _absolute_one(name: str, value: int, now_ms: int) -> int:
+    """As `_absolute` for one value; a message that comes alone pays for every call into numpy by itself."""
+    if name in (DELIVER_MS, _START_DELIVER_TIME):
+        return value
+    if name == _LEVEL:
+        return now_ms + LEVELS_MS[min(value, len(LEVELS_MS)) - 1] if value else NO_TIME
+    return now_ms + min(value * (1000 if name == _DELAY_SEC else 1), _FAR_MS)
 
 
 def _no_number(name: str, value: str, row: int | None) -> InvalidMessage:

@@ -104,10 +104,13 @@ def _refused_property(column: pa.MapArray) -> tuple[int, str] | None:
     if not suspects.size:
         return None
     chosen = names.take(pa.array(suspects))
+    honoured = pc.is_in(chosen, value_set=_HONOURED)
+    if pc.all(honoured).as_py():
+        return None
     refused = pc.is_in(chosen, value_set=_REFUSED)
     for prefix in REFUSED_PREFIXES:
         refused = pc.or_(refused, pc.starts_with(chosen, prefix))
-    refused = pc.and_not(refused, pc.is_in(chosen, value_set=_HONOURED))
+    refused = pc.and_not(refused, honoured)
     found = suspects[refused.to_numpy(zero_copy_only=False)]
     rows = np.searchsorted(offsets - first, found, side="right") - 1
     for row, place in zip(rows.tolist(), found.tolist(), strict=True):
