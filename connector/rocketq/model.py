@@ -148,8 +148,8 @@ class StoredMessage:
     key: bytes | None
     tag: str | None
     properties: dict[str, str] | None = field(hash=False)
-    born_at_us: int | None
-    stored_at_us: int
+    born_at_us: Int64 | None
+    stored_at_us: Int64
 
     @property
     def message_id(self) -> str:
@@ -189,8 +189,8 @@ class HalfMessage:
     key: bytes | None
     tag: str | None
     properties: dict[str, str] | None = field(hash=False)
-    born_at_us: int | None
-    stored_at_us: int
+    born_at_us: Int64 | None
+    stored_at_us: Int64
     begun_at_ms: int
     check: int
 
@@ -237,14 +237,14 @@ class DelayedMessage:
 
     timer_id: str
     queue: MessageQueue
-    deliver_at_ms: int
+    deliver_at_ms: Int64
     status: TimerStatus
     body: bytes | None
     key: bytes | None
     tag: str | None
     properties: dict[str, str] | None = field(hash=False)
-    born_at_us: int | None
-    stored_at_us: int
+    born_at_us: Int64 | None
+    stored_at_us: Int64
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def seen(mq: Client) -> list[str]:
     """All messages that consumers see, sorted."""
     found: list[str] = []
     total = sum(each.total for each in mq.describe_topic(TOPIC).values())
-    with mq.consumer(TOPIC, start="earliest") as consumer:
+    with mq.pull_consumer(TOPIC, start="earliest") as consumer:
         while len(found) < total:
             found += [message.body.decode() for message in consumer.poll(timeout_ms=60_000)]
     return sorted(found)

@@ -363,7 +363,7 @@ def test_what_no_message_may_have_is_refused_before_anything_is_sent(mq: Client,
     bad = [Message(b"x")] * 3 + [Message(b"x", properties={"a": "b", "TIMER_ROLL_TIMES": "5"})]
     with mq.producer() as producer:
         for call in (producer.send, producer.submit, producer.send_oneway):
-            with pytest.raises(InvalidMessage, match="the property 'TRAN_MSG' belongs to"):
+            with pytest.raises(InvalidMessage, match="the property 'TRAN_MSG' is written by"):
                 call(topic, b"x", properties={"TRAN_MSG": "true"})
             with pytest.raises(InvalidMessage, match=r"the tag 'A\|B' has a '\|'"):
                 call(topic, b"x", tag="A|B")

@@ -56,7 +56,7 @@ def tp(mq: Client, topic: str) -> Iterator[TransactionProducer]:
 def bodies(mq: Client, topic: str) -> list[bytes]:
     """All messages of a topic that can be seen now, sorted."""
     found: list[bytes] = []
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         total = sum(each.total for each in mq.describe_topic(topic).values())
         while len(found) < total:
             found += [message.body for message in consumer.poll(timeout_ms=60_000)]
@@ -76,7 +76,7 @@ def test_a_message_is_seen_when_its_block_has_ended(mq: Client, tp: TransactionP
         assert t.broker in ("broker-a", "broker-b")
         assert total(mq, topic) == 0
     assert t.state is COMMIT
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         (message,) = consumer.poll(timeout_ms=60_000)
     assert (message.body, message.key, message.tag, message.properties) == (
         b"order",
