@@ -12,9 +12,10 @@ that is not acknowledged, so what is not handled when a member ends comes again,
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -48,7 +49,8 @@ class Consumer:
         #: The message, or the batch, at which a loop was left.
         self._left: tuple[Delivery, int] | None = None
         self._left_batch: list[Delivery] = []
-        self._loop: Generator[ConsumedMessage] | Generator[pa.RecordBatch] | None = None
+        #: The present loop; weak, so that leaving the loop ends its generator at once.
+        self._loop: weakref.ref[Generator[Any]] | None = None
         #: What a loop is going through.
         self._current: Delivery | None = None
         #: The thread that takes messages.
@@ -64,7 +66,8 @@ class Consumer:
         again. To leave a loop after a message that is handled, call its `ack` first.
         """
         self._begin()
-        loop = self._loop = self._messages()
+        loop = self._messages()
+        self._loop = weakref.ref(loop)
         return loop
 
     def poll(self, max_messages: int = 500, timeout_ms: int = 1_000) -> list[ConsumedMessage]:
@@ -86,7 +89,8 @@ class Consumer:
         acknowledged: its messages are handed out again by the next loop or poll. Raises what `poll` raises.
         """
         self._begin()
-        loop = self._loop = self._batches(max_rows, timeout_ms)
+        loop = self._batches(max_rows, timeout_ms)
+        self._loop = weakref.ref(loop)
         return loop
 
     # --- progress ----------------------------------------------------------------
@@ -193,6 +197,7 @@ class Consumer:
                     handled[row] = 1
         except GeneratorExit:
             self._left = (delivery, row)
+            self._reader.take_back(delivery, row + 1)
             raise
 
     def _batches(self, rows: int, timeout_ms: int) -> Generator[pa.RecordBatch]:
@@ -231,10 +236,7 @@ class Consumer:
         self._end_loop()
         if self._left is not None:
             (delivery, row), self._left = self._left, None
-            has_failed = self._is_auto and not delivery.handled[row]
-            if not (has_failed and self.config.ordered):
-                self._reader.take_back(delivery, row + 1)
-            if has_failed:
+            if self._is_auto:
                 delivery.fail(row, None)
         if self._is_auto:
             for delivery in reversed(self._left_batch):
@@ -245,9 +247,9 @@ class Consumer:
         self._reader.settled()
 
     def _end_loop(self) -> None:
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
+        loop = None if self._loop is None else self._loop()
+        if loop is not None:
+            loop.close()
 
     def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         for queue in queues:

@@ -227,9 +227,10 @@ class ProcessQueue:
     def put_back(self, delivery: Delivery, row: int, until_ms: int) -> None:
         """Have the messages from `row` on handed out again, in order, not before `until_ms`.
 
-        `delivery` is the last one that was handed out.
+        `delivery` is the last one that was handed out. Those behind `row` may have been put back before.
         """
-        rest = delivery.piece.part(row, delivery.rows - row)
+        end = delivery.handled.find(1, row)
+        rest = delivery.piece.part(row, (delivery.rows if end < 0 else end) - row)
         delivery.acknowledge(row)
         # Whoever has the delivery in hand must not go on with it.
         delivery.is_recalled = True
