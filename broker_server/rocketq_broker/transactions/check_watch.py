@@ -128,8 +128,8 @@ class CheckWatch:
                 )
                 self._measurements.decided(given_up)
                 log.warning("transaction_given_up", transaction=each.id, group=each.group)
-        except RocketqError as error:
-            log.warning("parking_failed", why=str(error), facts=error.facts)
+        except (RocketqError, OSError) as error:
+            log.warning("parking_failed", why=str(error))
 
     async def _park(self, each: Transaction) -> None:
         """Park a transaction; its messages can be read in the parking topic then."""
