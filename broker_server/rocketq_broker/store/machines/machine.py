@@ -7,7 +7,8 @@ that the group will produce, and readers keep the state of what is confirmed. Ta
 maps (`rpds`): a fold costs the same whatever else is outstanding.
 
 Held frames are how messages enter a queue later than the log. Staged messages of an exactly-once sink
-are held; so will be half messages, delayed and retried ones. A machine says which held frames are due.
+are held; so will be half messages. (Delayed messages may be millions: `timer_table` counts them, and
+an index on disk says which are due.) A machine says which held frames are due.
 The log writer copies them to their queues, in the machine's order; each copy carries a flag and, when
 it is folded, moves the machine on by one (`copied`). After a crash the copying therefore goes on where it
 stopped, and every held frame comes to its queue once.
