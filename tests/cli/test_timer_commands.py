@@ -32,7 +32,7 @@ def test_a_time_of_delivery_is_given_with_its_zone_or_in_milliseconds(rocketq: S
     for at in ("2020-01-01T00:00Z", "1577836800000"):
         assert rocketq("produce", topic, "--deliver-at", at, stdin="past\n").code == 0
     found = rocketq("consume", topic, "--follow", "-n", "2", "-o", "jsonl").lines
-    assert [each["properties"] for each in found] == [{"TIMER_DELIVER_MS": "1577836800000"}] * 2
+    assert [each["properties"]["TIMER_DELIVER_MS"] for each in found] == ["1577836800000"] * 2
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_after_kills_each_acknowledged_message_is_delivered_once(seed: int, topi
 def _delivered(mq: Client, topic: str, wanted: set[bytes]) -> list[StoredMessage]:
     """Everything that comes until nothing wanted is missing and nothing is outstanding."""
     found: list[StoredMessage] = []
-    with mq.consumer(topic, start="earliest") as consumer:
+    with mq.pull_consumer(topic, start="earliest") as consumer:
         while wanted - {message.body for message in found} or next(mq.timers.list(topic), None) is not None:
             polled = consumer.poll(timeout_ms=30_000)
             assert polled, "the rest never came"

@@ -66,7 +66,7 @@ def test_the_row_of_a_refused_message_counts_over_the_whole_body(broker: Http) -
     assert answer.json["facts"]["row"] == 4
     answer = broker.send_json("orders", {"body": "x"}, {"body": "x", "properties": {"TRAN_MSG": "true"}})
     assert answer.json["facts"]["row"] == 1
-    assert "'TRAN_MSG' in row 1 belongs to" in answer.json["message"]
+    assert "'TRAN_MSG' in row 1 is written by" in answer.json["message"]
 
 
 @ways
