@@ -216,14 +216,27 @@ def test_pages_of_the_server_and_known_hosts_are_answered(server: Http) -> None:
 
 
 #: What a path names; a path parameter of another name has no resource of its own.
-NAMES = {"topic": "a.topic", "group": "a.group", "sink": "a.sink", "message_id": "broker-a:a.topic:0:0"}
+NAMES = {
+    "topic": "a.topic",
+    "group": "a.group",
+    "sink": "a.sink",
+    "message_id": "broker-a:a.topic:0:0",
+    "timer_id": "broker-a:a.topic:0:@0.0",
+}
+#: Paths that name a topic.
+TOPIC_PATHS = (
+    "/v1/topics/{topic}",
+    "/v1/routes/{topic}",
+    "/v1/messages/{message_id}",
+    "/v1/timers/{timer_id}",
+)
 
 
 def resource_of(method: str, path: str) -> NamedResource:
     """What `admit` must be given for a call, by the words of its path alone."""
-    if path.startswith(("/v1/topics/{topic}", "/v1/routes/{topic}", "/v1/messages/{message_id}")):
+    if path.startswith(TOPIC_PATHS):
         return NamedResource(Resource.TOPIC, "a.topic")
-    if path.startswith("/v1/groups/{group}"):
+    if path.startswith(("/v1/groups/{group}", "/v1/producers/{group}")):
         return NamedResource(Resource.GROUP, "a.group")
     if path.startswith("/v1/sinks/{sink}") and not path.endswith(("/check", "/publications")):
         return NamedResource(Resource.SINK, "a.sink")

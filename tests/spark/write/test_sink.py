@@ -216,7 +216,7 @@ def test_rows_with_a_time_are_delivered_at_that_time(source: Source, client: Cli
     at = [now + timedelta(hours=1), None, now + timedelta(milliseconds=300)]
     rows = batch(value=numbered(3), deliver_at=pa.array(at, pa.timestamp("us", tz="Europe/Berlin")))
     write(source, rows, compression=codec)
-    with client.consumer(source.topic, start="earliest") as consumer:
+    with client.pull_consumer(source.topic, start="earliest") as consumer:
         found = []
         while len(found) < 2:
             found += consumer.poll(timeout_ms=60_000)
