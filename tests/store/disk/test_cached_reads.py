@@ -121,7 +121,7 @@ def test_a_pull_of_what_is_not_cached_is_left_to_a_thread(files: Recorded, drive
 def test_a_pull_of_much_is_left_to_a_thread(files: Recorded, driver: Driver) -> None:
     for _ in range(3):
         driver.send("orders", 0, [bytes(CACHED_PULL_BYTES_MAX // 2)])
-    assert driver.store.pull_cached("orders", 0, 0, max_bytes=1 << 20) is None
+    assert driver.store.pull_cached("orders", 0, 0, max_bytes=2 * CACHED_PULL_BYTES_MAX) is None
     assert driver.store.pull_cached("orders", 0, 0, max_bytes=1) is not None
     assert files.cached <= 2 * CACHED_PULL_BYTES_MAX
 

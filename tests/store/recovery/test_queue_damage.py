@@ -302,9 +302,8 @@ def test_units_are_rebuilt_from_the_present_topic_of_the_name() -> None:
 
 def test_what_salvage_found_lost_stays_lost_when_units_are_rebuilt() -> None:
     disk = Disk.of(filled(True))
-    path = disk.paths("commitlog")[0]
-    frame = disk.bytes_of(path).index(b"0/10")
-    damage(disk, path, flip, frame)
+    [path] = [each for each in disk.paths("commitlog") if b"0/10" in disk.bytes_of(each)]
+    damage(disk, path, flip, disk.bytes_of(path).index(b"0/10"))
     salvage(CrashingFiles(disk), SETTINGS["queue_file_units"], 8)
     with opened(config(**SETTINGS), CrashingFiles(disk)) as driver:
         sound = see_with_loss(driver)
