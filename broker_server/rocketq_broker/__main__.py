@@ -92,7 +92,9 @@ def _add_store_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--retention-ms", type=int, default=kept.retention_ms, help="messages older than this go"
     )
-    made.add_argument("--retention-bytes", type=int, help="the oldest go while the log is larger than this")
+    made.add_argument(
+        "--retention-bytes", type=int, help="the oldest segment goes if at least so many bytes of log remain"
+    )
     made.add_argument(
         "--watermarks", default=f"{kept.clean_percent},{kept.force_percent},{kept.refuse_percent}",
         help="percent of the disk at which to clean at once, to clean whatever the age, to refuse writes",

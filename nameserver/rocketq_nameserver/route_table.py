@@ -1,7 +1,7 @@
 """The route table: RocketMQ's tables and rules (RouteInfoManager), as a value; the caller passes the time.
 
     topic    ──> broker name ──> QueueData            what the broker group serves of the topic
-    topic    ──> broker name ──> record               which broker groups hold the topic, as this one says
+    topic    ──> broker name ──> record               which broker groups hold the topic, as this broker says
     broker   ──> cluster, broker id ──> address       the replicas of the broker group; id 0: master
     cluster  ──> broker names
     (cluster, address) ──> Holder                     who is alive: last heard, lease, DataVersion
@@ -10,10 +10,10 @@ Invariants, between any two calls:
   * a topic in the table has at least one QueueData, a group at least one address,
     a cluster at least one group;
   * every QueueData belongs to a group in the table, and every group to one cluster;
-  * every address of a group has a lease, so that nothing stays for ever, and every lease has its
-    address in a group: of two processes that claim one name only one is in the table;
-  * a topic's version differs from every version it had before exactly when
-    its route does; the same for the topic list.
+  * each address has one lease, so that nothing stays for ever;
+  * each lease has one address, so of two processes with one name only one is in the table;
+  * whenever a topic's route changes, the topic gets a version that it never had before; the same for
+    the topic list. (A broker group that changes only `enable_acting_master` gives new versions, too.)
 
 Versions are taken from one counter that only grows. Its start should be the wall time,
 so that a NameServer that starts anew never gives a version it gave before.
@@ -23,9 +23,9 @@ Where this table departs from RocketMQ, on purpose:
     topic goes away (RocketMQ: deleteTopicWithBrokerRegistration, off by default).
   * RocketMQ refuses an unknown broker id that registers exactly one topic, because it takes that for
     an incremental registration. Ours are always complete, and a young broker has one topic.
-  * A broker name that lives in another cluster is refused; RocketMQ would mix the two.
-  * An address that registers under another broker name ends its former owner, which would
-    otherwise stay without a lease.
+  * A broker name that is registered in another cluster is refused; RocketMQ would mix the two.
+  * An address that registers under another broker name removes the broker that had the address
+    before, which would otherwise stay without a lease.
   * A name has one owner (`ownership`): RocketMQ's table takes whoever registered last.
   * A process unregisters itself only, so that one that leaves late does not remove its successor.
 """
@@ -56,7 +56,7 @@ from rocketq_nameserver.ownership import Holder, LapsedProcesses, may_take
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a watcher must be told of: topics whose route is another one, and whether the list is."""
+    """What a watcher must be told: topics with a changed route; whether the topic list changed."""
 
     topics: frozenset[str]
     listed: bool
@@ -82,7 +82,7 @@ class RouteTable:
         self.server = server
         self._support_acting_master = support_acting_master
         self._topics: dict[str, dict[str, QueueData]] = {}
-        #: The records that name somebody; a key is in `_topics` too.
+        #: Only records that are not empty; every key (topic, broker) is also in `_topics`.
         self._records: dict[tuple[str, str], tuple[str, ...]] = {}
         self._groups: dict[str, _Group] = {}
         self._clusters: dict[str, set[str]] = {}
@@ -100,10 +100,11 @@ class RouteTable:
     def register(self, request: RegisterRequest, now_ms: int) -> RegisterAnswer:
         """Take a broker's full registration.
 
-        Raises Conflict if its name lives in another cluster, BrokerNameTaken if another live process has it.
+        Raises Conflict if its name is registered in another cluster, BrokerNameTaken if another live process
+        has it.
 
-        In RocketMQ's order: the group; other ids of the same address go (a slave became master); an older
-        state of an id that moved is ignored; the address; the topics; the lease.
+        The order is RocketMQ's: add the group; delete other ids of this address (a slave became master);
+        ignore an older state of an id that has moved; set the address; take the topics; renew the lease.
         """
         identity = request.identity
         self._check_owner(request, now_ms)
@@ -135,7 +136,7 @@ class RouteTable:
         return self._answer(identity, group)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> bool:
-        """Renew the lease if the broker is known as it says and its topics are unchanged; else False."""
+        """Renew the lease if the broker is registered with this identity and DataVersion; else False."""
         identity = request.identity
         live = self._live.get((identity.cluster, identity.address))
         if live is None or live.identity != identity or live.data_version != request.data_version:
@@ -159,10 +160,10 @@ class RouteTable:
     def unregister(self, identities: Iterable[BrokerIdentity]) -> None:
         """Remove brokers, as one change (RocketMQ: BatchUnregistrationService).
 
-        The order is RocketMQ's: lease, address, and with the last address the name, its place
-        in the cluster, the empty cluster, its QueueData, topics that are left empty. While another
-        replica is left the QueueData stay; without a master, in a group that allows an acting one,
-        they lose the write permission.
+        Remove in this order, which is RocketMQ's: the lease; the address; then, if it was the last address,
+        the broker name, its place in the cluster, a cluster that is left empty, its QueueData, and topics
+        that are left without QueueData. While another replica is left, the QueueData stay. If the group
+        then has no master and allows an acting one, they lose the write permission.
         """
         removed: set[str] = set()
         reduced: set[str] = set()
@@ -192,8 +193,8 @@ class RouteTable:
     def set_write_permission(self, broker: str, writable: bool) -> int:
         """Wipe or restore the write permission of all topics of a group; return how many it has.
 
-        Restoring sets exactly read and write (RocketMQ: addWritePerm). Both last until the group
-        registers topics of another DataVersion. Raises NotFound.
+        Restoring sets exactly read and write (RocketMQ: addWritePerm). A change lasts until the
+        group registers topics of another DataVersion. Raises NotFound.
         """
         if broker not in self._groups:
             raise NotFound("broker", broker)
@@ -307,8 +308,9 @@ class RouteTable:
     def _take_topics(self, group: _Group, request: RegisterRequest, first: bool) -> None:
         """Take the topics from the master, or from the lowest slave if it may act as one.
 
-        What is known is rewritten only by the first registration or one of another DataVersion, so
-        that a wiped write permission outlives heartbeats; a topic that lacks this broker is added always.
+        Topics that are known here are rewritten only at the first registration or when the DataVersion
+        differs; so a removed write permission survives heartbeats. A topic that lacks this broker is
+        always added.
         """
         identity = request.identity
         acting = request.enable_acting_master and identity.broker_id == min(group.addresses)

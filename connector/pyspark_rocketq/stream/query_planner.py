@@ -1,10 +1,10 @@
 """The driver's side of one running query: what it looks at, waits for and decides with.
 
-Everything here may be asked again: nothing is remembered that the checkpoint does not hold, except
-what makes the next answer quicker (routes, watches, sizes) and where an AvailableNow run ends.
+Every call may be repeated: only the checkpoint counts. Besides, this remembers only what makes the next
+answer quicker (routes, watches, sizes) and where an AvailableNow run ends.
 
 A broker that is away does not stop the others; if all are away for `brokerWaitMs`, the query fails. A run
-with an end (AvailableNow, once) needs every broker, and waits for each as long.
+with an end (AvailableNow, once) needs every broker, and waits `brokerWaitMs` for each.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from rocketq.net.broker_api import BrokerApi, master_of
 
 log = logging.getLogger("pyspark_rocketq")
 
-#: How old the routes may be that say which brokers and topics there are.
+#: The greatest age of the topology; when it is older, brokers and topics are looked up again.
 PLACES_MS: Final = 2_000
 #: How long the end of a run waits for its offsets to reach the group.
 REPORT_WAIT_MS: Final = 1_000
-#: A wake-up that brought nothing for this query is not followed by another before this.
+#: After a wake-up without news for this query, wait this long.
 FALSE_ALARM_PAUSE_MS: Final = 20
 
 
@@ -55,7 +55,7 @@ FALSE_ALARM_PAUSE_MS: Final = 20
 class Target:
     """Where a run with an end ends: no queue is read further, no later queue joins.
 
-    `known` are the topics on brokers that were asked for it.
+    `known`: the (topic, broker) pairs that were asked.
     """
 
     ends: Mapping[MessageQueue, int]
@@ -70,7 +70,7 @@ class Target:
         return replace(survey, ranges=ranges)
 
     def reached(self, comparison: Comparison) -> bool:
-        """Whether no queue stands still short of its end."""
+        """Whether every queue that cannot be read now has reached its end."""
         return not any(comparison.backlogs[queue][0] < self.ends.get(queue, 0) for queue in comparison.still)
 
 
@@ -100,7 +100,7 @@ class QueryDriver:
         """Resolve `startingOffsets`.
 
         Every broker must answer within `brokerWaitMs`: its queues would later be taken for new ones, and read
-        from their first message. Where that is what is asked for, `earliest`, one broker is enough.
+        from their first message. For `earliest`, one broker is enough.
         """
         options = self._options
         earliest = options.starting is Edge.EARLIEST
@@ -109,7 +109,7 @@ class QueryDriver:
         require_found(self._connection, options.subscription, full)
         require_assigned(options.subscription, full.topology)
         for loss in losses_by_record(full.survey):
-            # Nothing that this query has read or promised: what is there is all it begins with.
+            # Only a warning: this query has read nothing yet.
             log.warning("%s %s", loss.message, loss.hint)
         positions = resolve(
             options.starting,
@@ -133,7 +133,7 @@ class QueryDriver:
     def latest_offset(self, start: StreamOffset, unlimited: bool) -> StreamOffset | None:
         """Return the end of the next batch, or None after waiting a while in vain.
 
-        `unlimited` asks for one batch of all there is: a run with an end too.
+        `unlimited`: one batch with all that there is; such a run has an end.
         """
         if self._reporter is not None:
             self._reporter.report(start.positions)
@@ -145,7 +145,7 @@ class QueryDriver:
         while not self._is_due(comparison, unlimited):
             left_ms = int((give_up_at - time.monotonic()) * 1000)
             if self._target is not None and not self._target.reached(comparison):
-                # The rest is on a broker that is away; one that stays away raises.
+                # The rest is on a broker that is away; `endure` raises if it stays away.
                 left_ms = max(left_ms, FALSE_ALARM_PAUSE_MS)
                 needed = {(queue.topic, queue.broker) for queue in comparison.still}
                 self._outages.endure(needed, time.monotonic())
@@ -200,7 +200,7 @@ class QueryDriver:
         return full
 
     def _extend_target(self, start: StreamOffset) -> None:
-        """Make what only the checkpoint names part of the target: its brokers must answer too."""
+        """Add brokers to the target that only the checkpoint names; they must answer too."""
         if self._target is None:
             return
         unknown = _named_by(start) - self._target.known
@@ -243,7 +243,7 @@ class QueryDriver:
         now_ms = time.monotonic_ns() // 1_000_000
         if self._target is None:
             return self._delay.is_due(comparison.waiting, now_ms)
-        # One batch of all there is must not lack a broker; of several, the later ones may have it.
+        # A single batch needs every broker; with several, a later one can read it.
         return comparison.waiting > 0 and (not unlimited or self._target.reached(comparison))
 
     def _await_news(self, left_ms: int, waiting: int) -> None:
@@ -264,7 +264,10 @@ class QueryDriver:
         return end_offset(start, comparison, ends)
 
     def _find_topology(self, max_age_ms: int, named: frozenset[TopicOnBroker]) -> Topology:
-        """Return where the queues are, looked up again when that is older; what is old serves in need."""
+        """Return where the queues are.
+
+        Look again if that is older than `max_age_ms`; keep the old answer if the look fails.
+        """
         now = time.monotonic()
         usable = bool(self._topology.places or self._topology.away)
         if usable and named <= self._named and (now - self._topology_at) * 1000 < max_age_ms:

@@ -3,15 +3,16 @@
 One NameServer is picked at random and kept while it answers; when it does not,
 the next is asked. A route is asked for again when it is older than 30 s or was
 declared stale by whoever failed with it. There is no thread: a caller that
-finds a route old renews it, while others go on with the old one. A stale route
-serves nobody: all who ask for it wait for the one that renews it.
+finds a route old renews it, while others go on with the old one. All who ask
+for a stale route wait for the caller that renews it.
 
-A route once known stays usable: when no NameServer answers, or one that has just
-restarted knows no topic yet, the cached route serves on (RocketMQ:
-MQClientInstance). Only `forget`, for a topic its own brokers deny, ends it.
+A route stays in the cache. A stale route is used only if no NameServer answers, or
+none knows the topic, since one that has just restarted knows no topic yet (RocketMQ:
+MQClientInstance). Only `forget` drops a route, when the topic's own brokers say that
+it does not exist.
 
-Route versions of two NameServers do not compare, so what waits for a change
-remembers whose version it holds.
+Route versions of two NameServers do not compare, so a waiting call remembers which
+NameServer gave its version.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ DEFAULT_NAMESERVER: Final = "http://127.0.0.1:9876"
 REFRESH_MS: Final = 30_000
 #: How long a NameServer may take to renew a route while the cached one could serve.
 RENEWAL_TIMEOUT_MS: Final = 1_000
-#: After no NameServer answered, cached routes serve this long before the next try.
+#: If no NameServer answered, use cached routes for this long, then ask again.
 UNREACHABLE_PAUSE_MS: Final = 2_000
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def nameserver_addresses(given: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Cached:
-    """A route, which NameServer's version it bears, and when it was last confirmed."""
+    """A route, the NameServer that gave it and its version, and when it was last confirmed."""
 
     route: TopicRoute
     source: str
@@ -101,7 +102,7 @@ class RouteCache:
         """Return the topic's route, asked for again when it is old or stale.
 
         Raises RouteNotFound, which names the nearest known topic, and
-        NameServersUnreachable when there is no cached route to stand in.
+        NameServersUnreachable when there is no cached route to use instead.
         """
         cached = self._cached.get(topic)
         if cached is not None and self._is_fresh(cached):
@@ -155,7 +156,7 @@ class RouteCache:
             since = 0 if route is None else route.version
 
     def wait_for_change(self, topic: str, known: TopicRoute, wait_ms: int) -> TopicRoute:
-        """Return the route once it names others than `known`, or what it is after `wait_ms`.
+        """Return the route once it differs from `known`, its version aside, or what it is after `wait_ms`.
 
         Raises NameServersUnreachable; RouteNotFound if there never was a route here.
         """
@@ -192,8 +193,8 @@ class RouteCache:
     def live_addresses(self) -> dict[str, str]:
         """Return where each broker group is that any NameServer knows to be alive; asks all of them now.
 
-        Of several replicas it is the master, else the one with the lowest id. For a broker that a route
-        lacks: one NameServer may not have heard of it yet. Empty when no NameServer answers.
+        Of several replicas it is the master, else the one with the lowest id. Use it for a broker
+        that a route lacks: one NameServer may not have heard of it yet. Empty when no NameServer answers.
         """
         found: dict[str, BrokerIdentity] = {}
         for server in self.nameservers:
@@ -251,7 +252,7 @@ class RouteCache:
     def _asked(
         self, topic: str, since: int | None, source: str, wait_ms: int, timeout_ms: int | None = None
     ) -> tuple[TopicRoute | None, str]:
-        """Ask for a route; `since` goes only to the NameServer it came from, or when it is 0."""
+        """Ask for a route; `since` is sent only to `source`, which gave it; 0 is sent to any NameServer."""
         check_name("topic", topic)
 
         def ask(server: NameServerApi) -> TopicRoute | None:
@@ -296,7 +297,7 @@ class RouteCache:
         try:
             known = self.topics().topics
         except NameServersUnreachable:
-            # Only the suggestion is lost; what is missing is told all the same.
+            # Only the suggestion is missing; the error is still raised.
             return ""
         return next(iter(difflib.get_close_matches(topic, known, n=1)), "")
 

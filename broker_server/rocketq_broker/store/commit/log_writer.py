@@ -1,23 +1,25 @@
-"""The log writer: one thread that writes all waiting operations to the log in one commit (group commit).
+"""The log writer: one thread that writes all waiting operations to the log at once (group commit).
+
+What it writes at once is a commit group.
 
 Callers submit operations and do not wait for the thread. The thread takes all operations that arrived
 while it was busy, plans them (`commit_plan`), and writes them to the log with one vectored write. Under
-synchronous flush one fdatasync makes the whole commit durable, so many senders share its cost.
+synchronous flush one fdatasync makes the whole commit group durable, so many senders share its cost.
 
-The steps of a commit have a fixed order:
+The steps of a commit group have a fixed order:
   1. the log and the ConsumeQueue units are written;
   2. under synchronous flush, the log is synced;
   3. `confirm` moves the queues' ends and the state for readers, and answers the senders.
-So a sender that has its answer can read its messages. Readers see nothing of a commit before step 3:
-if the disk fills up in step 1, the commit is cut off the log again and only its senders get an error.
+So a sender that has its answer can read its messages. Readers see nothing of a commit group before step 3:
+if the disk fills up in step 1, the commit group is cut off the log again and only its senders get an error.
 
-A written commit waits until the confirmed end (`ends`) has passed it. The thread does not wait for that:
-it plans the next commit from its own tail. `confirm` may be called on any thread.
+A written commit group waits until the confirmed end (`ends`) has passed it. The thread does not wait for
+that: it plans the next commit group from its own tail. `confirm` may be called on any thread.
 
-While held frames are due (`machine`), each commit also copies some of them to their queues
+While held frames are due (`machine`), each commit group also copies some of them to their queues
 (`held_copies`), and while delayed messages are due it delivers some of them (`due_frames`). A writer without
-other work commits copies only. Sends and copies share the log, and neither waits for more than one commit of
-the other.
+other work writes commit groups of copies only. Sends and copies share the log: a send waits for at most one
+commit group of copies, and a copy for at most one commit group of sends.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _IDLE_S_MAX = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WriterHooks:
-    """Whom the writer tells. All are called on a thread that confirms, `on_fault` on the one that failed.
+    """Whom the writer tells. Called on the thread that confirms; `on_fault` on the thread that failed.
 
     `on_arrival` gets the (topic, queue) pairs that have new messages, `on_commit` the confirmed log offset.
     """
@@ -67,7 +69,7 @@ class WriterHooks:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A commit that lies in the log below `end` and waits to be confirmed, since `at_ms` (monotonic)."""
+    """A commit group that lies in the log below `end` and waits to be confirmed since `at_ms` (monotonic)."""
 
     plan: CommitPlan
     end: int
@@ -90,10 +92,10 @@ class LogWriter:
         self._rule = rule
         self._hooks = hooks
         self._inbox = Inbox(parts.config)
-        #: Guards the receipts of plans, which a flush timeout may take, and the failure.
+        #: Guards `_failure`, and the receipts of plans, which `answer_slow_flush` may take.
         self._lock = threading.Lock()
         self._failure: StoreError | None = None
-        #: Written commits in the order of the log, and the lock under which they are confirmed.
+        #: Written commit groups in the order of the log, and the lock under which they are confirmed.
         self._unconfirmed: deque[_Written] = deque()
         self._confirming = threading.Lock()
         self._sync_delay = SyncDelay()
@@ -102,7 +104,7 @@ class LogWriter:
         #: The error that paused copying, until `resume_copying`; None while copying goes on.
         self.copying_paused_by: RocketqError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
-        #: How many commits were confirmed.
+        #: How many commit groups were confirmed.
         self.commits = 0
 
     # --- any thread -------------------------------------------------------------------
@@ -113,7 +115,7 @@ class LogWriter:
     def submit(self, operation: Operation, wake: bool = True) -> None:
         """Take an operation; raise SystemBusy or BrokerUnavailable if it cannot be taken now.
 
-        A caller that has more to submit wakes the writer once, after the last, by `wake`.
+        A caller with several operations passes `wake=False`, then calls `wake` once, after the last.
         """
         self._inbox.submit(operation, wake)
 
@@ -140,7 +142,7 @@ class LogWriter:
         return self._inbox.queued_bytes
 
     def confirm(self) -> None:
-        """Move the confirmed end as far as the rule says; show and answer the commits below it."""
+        """Move the confirmed end as far as the rule says; show and answer the commit groups below it."""
         with self._confirming:
             confirmed = self._rule(self._ends)
             while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
@@ -253,7 +255,7 @@ class LogWriter:
             self.fail(LogFailed("be read for delayed messages", str(error)))
 
     def _now_us(self) -> int:
-        """Return the time of a commit: store times never fall, also if the clock is set back."""
+        """Return the time of a commit group: store times never fall, also if the clock is set back."""
         return max(self._clock.now_us(), self._tail.stored_at_us)
 
     def _in_time(self, operations: list[Operation]) -> list[Operation]:
@@ -304,7 +306,7 @@ class LogWriter:
         self.confirm()
 
     def _move_tail(self, plan: CommitPlan) -> None:
-        """Plan the next commit behind this one, which now waits to be confirmed."""
+        """Plan the next commit group behind this one, which now waits to be confirmed."""
         plan.extents.clear()
         self._timers.added(plan.delayed, plan.timer_marks)
         if plan.state.timers.cursor != self._tail.state.timers.cursor:
@@ -332,7 +334,7 @@ class LogWriter:
         return True
 
     def _answers(self, plan: CommitPlan) -> list[tuple[Callable[[Any], None], Any]]:
-        """Return the answers of a confirmed commit, also to those whose held frames are now all copied."""
+        """Return the answers of a confirmed commit group, and of operations whose copies are all made now."""
         copied = self._no_longer_awaiting(plan)
         return [
             *((operation.done, answer_of(operation, plan.state)) for operation in copied),
@@ -355,7 +357,7 @@ class LogWriter:
         return receipts
 
     def answer_slow_flush(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to senders whose commit waits for more than `flush_timeout_ms`.
+        """Answer FLUSH_DISK_TIMEOUT to senders whose commit group waits for more than `flush_timeout_ms`.
 
         Called from time to time by another thread, because the writer's own may be in the sync.
         """
@@ -377,7 +379,7 @@ class LogWriter:
         self._refuse_unconfirmed(error)
 
     def _refuse_unconfirmed(self, error: RocketqError) -> None:
-        """Answer every written commit that was never confirmed; whether it is stored is not known."""
+        """Answer every written commit group that was never confirmed; whether it is stored is not known."""
         with self._confirming:
             unconfirmed, self._unconfirmed = self._unconfirmed, deque()
         for written in unconfirmed:
@@ -434,7 +436,7 @@ class LogWriter:
         self._refuse_awaiting(why)
 
     def _write_failed(self, plan: CommitPlan, before: int, error: OSError) -> None:
-        """Cut the commit off the log; a full disk refuses its senders, every other error stops the store."""
+        """Cut the commit group off; a full disk refuses its senders, every other error stops the store."""
         try:
             self._log.truncate(before)
         except OSError as second:
@@ -449,12 +451,12 @@ class LogWriter:
         self._fail_plan(plan, LogFailed("be written", str(error)))
 
     def _write_units(self, plan: CommitPlan) -> None:
-        """Write the commit's ConsumeQueue units behind the ends that readers see."""
+        """Write the commit group's ConsumeQueue units behind the ends that readers see."""
         by_queue: dict[QueueKey, list[Units]] = {}
         open_blocks: dict[QueueKey, OpenBlock] = {}
         for frame in plan.frames:
             by_queue.setdefault(frame.key, []).append(units(frame.log_offset, frame.size, frame.tag_hashes))
-        # The set of files to sync, to which this adds, is the snapshot's as well.
+        # This adds to `Queues.dirty`, which the snapshot reads too.
         with self._ends.lock:
             for key, runs in by_queue.items():
                 made = runs[0] if len(runs) == 1 else np.concatenate(runs)
@@ -464,13 +466,13 @@ class LogWriter:
         plan.open_blocks = open_blocks
 
     def _write_timers(self, plan: CommitPlan) -> None:
-        """Write the entries of the commit's DELAYED frames."""
+        """Write the entries of the commit group's DELAYED frames."""
         if plan.delayed:
             with self._ends.lock:
                 plan.timer_marks = self._timers.write(plan.delayed)
 
     def _show(self, written: _Written) -> None:
-        """Show a commit to readers: its messages, and the state after it."""
+        """Show a commit group to readers: its messages, and the state after it."""
         ends, plan = self._ends, written.plan
         with ends.lock:
             for key, open_block in plan.open_blocks.items():

@@ -2,18 +2,21 @@
 
 A machine is a frozen value. It is folded from the log and from nothing else: from *changes*, each the
 body of a frame, and from *held frames*, which lie in the log and in no queue yet. Folding returns a
-new machine and leaves the old one as it was, so the log writer can decide a whole group against the state
-that the group will produce, and readers keep the state of what is confirmed. Tables are persistent
-maps (`rpds`): a fold costs the same whatever else is outstanding.
+new machine and leaves the old one as it was, so the log writer can decide a whole commit group against the
+state that the commit group will produce, and readers keep the state of what is confirmed. Tables are
+persistent maps (`rpds`): a fold costs the same whatever else is outstanding.
 
 Held frames are how messages enter a queue later than the log. Staged messages of an exactly-once sink
-are held; so will be half messages. (Delayed messages may be millions: `timer_table` counts them, and
-an index on disk says which are due.) A machine says which held frames are due.
+are held, and so are half messages of transactions. (Delayed messages may be millions: `timer_table` counts
+them, and an index on disk says which are due.) A machine says which held frames are due.
 The log writer copies them to their queues, in the machine's order; each copy carries a flag and, when
 it is folded, moves the machine on by one (`copied`). After a crash the copying therefore goes on where it
 stopped, and every held frame comes to its queue once.
 
-The log writer, the plan of a group, recovery, salvage and upkeep know this protocol and no machine by name;
+The log writer, the plan of a commit group, recovery, salvage and upkeep handle held frames through this
+protocol. By name they know only topics and delayed messages. Salvage also knows sinks and transactions: its
+report lists lost staged frames (`LostStaged`) and lost half messages (`LostHalf`).
+
 `state.State` lists the machines: a new one is a subclass of `Machine`, a field of State and one of Picture.
 """
 

@@ -130,7 +130,7 @@ class Housekeeping:
         def run() -> None:
             while True:
                 due.wait(interval_ms / 1000)
-                # In this order: what is set after the look at `_stopping` is seen by the next wait.
+                # Clear first: a set that comes after the look at `_stopping` then ends the next wait.
                 due.clear()
                 if self._stopping.is_set():
                     return
@@ -138,7 +138,7 @@ class Housekeeping:
                     work()
                     self.troubles.pop(name, None)
                 except SegmentGone:
-                    # Retention overtook the task; it goes on behind the new begin next time.
+                    # Retention overtook the task; next time it starts from the new begin.
                     continue
                 except (CorruptFrame, CorruptQueue) as damage:
                     # The broker still serves sound data; a caller that asks for damaged data gets an error.
@@ -260,9 +260,9 @@ class Housekeeping:
         facts: list[SegmentFacts] = []
         for start, following in pairwise(starts):
             if following >= self._ends.confirmed:
-                # The writer has opened it and may not have written to it yet.
+                # The writer has opened the segment `following` and may not have written to it yet.
                 return facts
-            # Store times never decrease, so the next segment's first frame is no older than any here.
+            # Store times never fall: the next segment's first frame is at least as new as all of this one.
             facts.append(SegmentFacts(start, following - start, self._log.header(following).stored_at_us))
         if starts:
             facts.append(SegmentFacts(starts[-1], self._log.end - starts[-1], self._clock.now_us()))
