@@ -52,7 +52,7 @@ def topic() -> None:
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--retention-bytes", type=Size(), help="Keep at most this much a broker: 10g."),
+        click.option("--retention-bytes", type=Size(), help="Keep at most this much for each queue: 10g."),
         click.option("--retention", type=Duration(), help="Keep messages this long: 7d."),
         click.option("--message-bytes-max", type=Size(), help="The largest body: 4m."),
         click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
