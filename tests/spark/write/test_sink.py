@@ -136,7 +136,7 @@ def test_a_null_value_ends_the_task_before_its_batch_is_sent(source: Source) -> 
 
 def test_a_row_with_a_tag_or_property_that_no_message_may_have_is_refused(source: Source) -> None:
     delays = pa.array([[("TRAN_MSG", "true")], None], pa.map_(pa.string(), pa.string()))
-    with pytest.raises(InvalidMessage, match="'TRAN_MSG' in row 0 belongs to"):
+    with pytest.raises(InvalidMessage, match="'TRAN_MSG' in row 0 is written by"):
         write(source, batch(value=numbered(2), properties=delays))
     for tag in ("A B", "A|B", "*", ""):
         with pytest.raises(InvalidMessage) as raised:
