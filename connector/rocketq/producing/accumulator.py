@@ -4,8 +4,8 @@ A message joins the newest batch of its *lane*, the lane of its destination. A b
 enough bytes or messages, when its first message has lingered long enough, or at a flush. Its bytes stay
 counted until its outcome is known.
 
-    free lanes     (topic, no queue): batches may overtake each other, so any
-                   number is under way
+    free lanes     (topic, no queue), and all lanes of delayed messages: batches
+                   may overtake each other, so any number is under way
     ordered lanes  (topic, queue, whether by ordering key): one batch is under
                    way, the next waits for its outcome
 

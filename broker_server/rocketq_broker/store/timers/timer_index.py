@@ -1,10 +1,11 @@
 """The timer index: which delayed messages are due next, from files that are derived from the log.
 
-The *head* has the next entries in memory, in the order of delivery; everything due up to `_known_ms` is in
-it. When the head is empty, it is loaded from the file of the earliest window with something outstanding. At
-most about `HEAD_ENTRIES` are loaded at once, so memory is bounded however much is outstanding, and an entry
-costs the same among ten as among ten million. New entries go to the file of their window, and into the head
-if they are due within it.
+The *head* has the next entries in memory, in the order of delivery. The head and the fresh entries, which
+came since it was loaded, together have everything due up to `_known_ms`. When the head is empty, it is
+loaded from the file of the earliest window with something outstanding. About `HEAD_ENTRIES` are loaded at
+once, twice that with the fresh ones, so memory is bounded however much is outstanding. Each load reads the
+whole file of one window. New entries go to the file of their window, and to the fresh ones if they are due
+up to `_known_ms`.
 
 The log writer plans from the marks of what is written. Readers and the snapshot have those of what is
 confirmed.
