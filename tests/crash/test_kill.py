@@ -201,10 +201,10 @@ def run(directory: Path, cycles: int, seed: int, flush: str = "sync") -> Run:
     return this
 
 
-def test_fifty_kills_under_sync_flush_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    this = run(tmp_path, 56, seed=1)
-    assert this.cycles_in_recovery == 11
-    assert this.acks > 300
+def test_kills_under_sync_flush_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    this = run(tmp_path, 28, seed=1)
+    assert this.cycles_in_recovery >= 5
+    assert this.acks > 150
     assert this.history.unknown, "kills that never meet a send prove little"
 
 
