@@ -30,7 +30,7 @@ PYTEST = [PYTHON, "-m", "pytest"]
 COMMANDS = {
     "setup": [],
     "demo": [[PYTHON, "-m", "rocketq.cli.main", "demo"]],
-    "test": [[*PYTEST, "-m", "not slow", "-n", "3", "--dist", "loadgroup"]],
+    "test": [[*PYTEST, "-m", "not slow", "-n", "4", "--dist", "loadgroup"]],
     "test-slow": [[*PYTEST, "-m", "slow"]],
     "check": [
         [PYTHON, "-m", "ruff", "check", "."],
