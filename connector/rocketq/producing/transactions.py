@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock
@@ -31,8 +31,6 @@ from rocketq.config import ProducerConfig, TransportConfig
 from rocketq.errors import (
     BrokerUnavailable,
     Closed,
-    InvalidBatch,
-    InvalidConfiguration,
     RocketqError,
     SendFailed,
     StoreFull,
@@ -48,28 +46,20 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts import attempt_ms
+from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.half_send import half_post
 from rocketq.producing.parcels import Parcel
-from rocketq.producing.queue_selectors import (
-    ByHash,
-    Explicit,
-    QueueSlice,
-    RoundRobin,
-    Selection,
-    resolved_queue,
-)
+from rocketq.producing.placing import ProducerSelectors
+from rocketq.producing.queue_selectors import Explicit, QueueSlice, Selection
 from rocketq.producing.send_attempts import Delivery
 from rocketq.producing.transaction_checks import Check, CheckFunction, TransactionChecks
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import is_timed
-from rocketq.protocol.rules.message_rules import check_message
 from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
 from rocketq.protocol.transaction_documents import HalfName
 
 log = logging.getLogger("rocketq.producing.transactions")
-
-Text: TypeAlias = bytes | str
 
 #: After these the first half message may be tried on another broker.
 _ELSEWHERE: Final = (SendFailed, SystemBusy, BrokerUnavailable, StoreFull, TooSlow, TooManyConnections)
@@ -102,8 +92,7 @@ class TransactionProducer:
         self._closing = threading.Event()
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(transport, routes, topics, config, clock, fault)
-        self._round_robin = RoundRobin(fault if config.fault_avoidance else None)
-        self._by_hash = ByHash()
+        self._selectors = ProducerSelectors(fault if config.fault_avoidance else None)
         # Held calls have connections of their own, so that closing these cuts no send.
         self._checks_transport = Transport(checks_transport)
         own_routes = RouteCache(routes.nameservers, self._checks_transport, clock=clock)
@@ -131,7 +120,7 @@ class TransactionProducer:
         self._check_open()
         message = self._message(body, key, tag, properties, delay, deliver_at)
         check_user_topic(topic)
-        return Transaction(self, topic, message, _bytes(ordering_key), queue)
+        return Transaction(self, topic, message, text_bytes("ordering_key", ordering_key), queue)
 
     def close(self) -> None:
         """Answer no further checks and refuse further transactions. Closing twice is no error."""
@@ -173,17 +162,13 @@ class TransactionProducer:
         delay: object = None,
         deliver_at: object = None,
     ) -> Message:
-        given = dict(properties) if properties is not None else None
-        if delay is not None or deliver_at is not None or is_timed(given):
+        if delay is not None or deliver_at is not None or is_timed(properties):
             raise TransactionMisused(
                 "A delayed message in a transaction", "a committed message is delivered at once",
                 "Leave the delay out, or send the message with a Producer when the transaction has ended.",
             )  # fmt: skip
-        content = _bytes(body)
-        if content is None:
-            raise InvalidBatch("a message has no body", hint="Send b'' for an empty message.")
-        check_message(tag, given or ())
-        return Message(content, _bytes(key), tag, given, self._clock.now_us())
+        found, tag, given = checked_fields(key, tag, properties)
+        return Message(body_bytes(body), found, tag, given, self._clock.now_us())
 
     def _send_first(
         self, topic: str, message: Message, order: bytes | None, queue: MessageQueue | int | None
@@ -233,15 +218,10 @@ class TransactionProducer:
         queues: Sequence[MessageQueue],
         failed: frozenset[str] = frozenset(),
     ) -> MessageQueue:
-        if queue is not None:
-            if order is not None:
-                raise InvalidConfiguration(
-                    "queue", str(queue), "it contradicts ordering_key, which chooses the queue itself"
-                )
-            return resolved_queue(topic, queue, queues)
-        selection = Selection(order, failed=failed, now_ms=self._delivery.now_ms())
-        selector = self._round_robin if order is None else self._by_hash
-        return selector.select(queues, selection)
+        selector = self._selectors.of_message(topic, order, queue, queues)
+        if isinstance(selector, Explicit):
+            return selector.queue
+        return selector.select(queues, Selection(order, failed=failed, now_ms=self._delivery.now_ms()))
 
     def _chosen_on(
         self, broker: str, topic: str, order: bytes | None, queue: MessageQueue | int | None
@@ -358,7 +338,7 @@ class Transaction:
         producer = self._producer
         message = producer._message(body, key, tag, properties, delay, deliver_at)
         check_user_topic(topic)
-        chosen = producer._chosen_on(self.broker, topic, _bytes(ordering_key), queue)
+        chosen = producer._chosen_on(self.broker, topic, text_bytes("ordering_key", ordering_key), queue)
         name = HalfName(self.id, producer.group, self._parts)
         config = producer.config
         producer._send_half(name, chosen, message, config.timeout_ms, config.retries)
@@ -458,7 +438,3 @@ class Transaction:
 
     def _misused(self, what: str, why: str) -> NoReturn:
         raise TransactionMisused(what, why, "Use it inside the block of `with producer.transaction(...)`.")
-
-
-def _bytes(value: Text | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
