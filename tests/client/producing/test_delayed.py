@@ -62,10 +62,12 @@ def test_send_takes_a_delay_or_a_time(mq: Client, topic: str) -> None:
         assert (result.offset, result.is_delayed) == (NO_OFFSET, True)
         assert result.message_id == result.timer_id
         assert TimerId.parse(result.message_id) is not None
-    found = read(mq, topic, 4)
-    assert [message.body for message in found] == [b"now", b"a text", b"a timedelta", b"at a time"]
+    found = {message.body: message.properties or {} for message in read(mq, topic, 4)}
+    assert set(found) == {b"now", b"a text", b"a timedelta", b"at a time"}
+    times = [int(properties["TIMER_DELIVER_MS"]) for body, properties in found.items() if body != b"now"]
+    assert times == sorted(times), "in order of time, whenever each was sent"
     wanted = {"a": "b", "TIMER_DELIVER_MS": str(-(-int(at.timestamp() * 10**6) // 1000))}
-    assert {name: found[3].properties[name] for name in wanted} == wanted
+    assert {name: found[b"at a time"][name] for name in wanted} == wanted
 
 
 def test_submit_sends_delayed_messages_apart_from_the_others(mq: Client, topic: str) -> None:
