@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
-from rocketq_broker.filters.expressions import parse_filter
+from rocketq_broker.filters.pull_filter import parse_filter
 
 ROWS: Final = 10_000
 TAGS: Final = 100

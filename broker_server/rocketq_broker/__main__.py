@@ -24,7 +24,7 @@ from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.model import DEFAULT_QUEUES, FlushMode
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
-from rocketq_broker.runtime.process_memory import collect_rarely, keep_freed_memory, leave_out_pandas
+from rocketq_broker.runtime.memory_settings import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 
 log = structlog.get_logger("rocketq.broker")

@@ -4,10 +4,10 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
-    a send of one small message                          send_single, without a task
+    a send of one small message                          small_send, without a task
     anything else                                        FastAPI (control, operations, docs)
 
-Every call passes `Admission.admit` before its body is read: here, in `send_single`, or in FastAPI's routes
+Every call passes `Admission.admit` before its body is read: here, in `small_send`, or in FastAPI's routes
 (`control_plane`). A data call is found by cutting its raw path at the slashes, before anything is
 unescaped, so a name that holds an escaped slash never becomes another path.
 Until the broker has started every call is answered 503; later every call under /v1 is, while it is not
@@ -32,7 +32,7 @@ from rocketq.errors import BrokerUnavailable, InvalidName, MethodNotAllowed, Off
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
-from rocketq.http_server.connection.short_call import ShortCall
+from rocketq.http_server.connection.small_call import ShortCall
 from rocketq.http_server.control_plane import control_plane, head_of
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
 from rocketq.http_server.health import add_operations
@@ -42,23 +42,23 @@ from rocketq.model import Perm
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.control_plane.admin_routes import install_administration
-from rocketq_broker.control_plane.group_routes import (
+from rocketq_broker.control_plane.admin_endpoints import install_administration
+from rocketq_broker.control_plane.group_endpoints import (
     install_groups,
     install_members,
     install_producers,
     install_progress,
 )
-from rocketq_broker.control_plane.sink_routes import install_batches, install_sinks
-from rocketq_broker.control_plane.timer_routes import install_timers
-from rocketq_broker.control_plane.topic_routes import install_messages, install_topics
-from rocketq_broker.control_plane.transaction_routes import install_transactions
+from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
+from rocketq_broker.control_plane.timer_endpoints import install_timers
+from rocketq_broker.control_plane.topic_endpoints import install_messages, install_topics
+from rocketq_broker.control_plane.transaction_endpoints import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
-from rocketq_broker.data_plane.decoding_room import DecodingRoom
+from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
 from rocketq_broker.data_plane.pull import PullProcessor
 from rocketq_broker.data_plane.send import SendProcessor
-from rocketq_broker.data_plane.send_single import QuickSends
+from rocketq_broker.data_plane.small_send import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags

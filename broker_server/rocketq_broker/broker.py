@@ -42,10 +42,10 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
-from rocketq_broker.runtime import arrival_keys as arriving
+from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
-from rocketq_broker.sinks.commit_wait import CommitWaits
+from rocketq_broker.sinks.publication_wait import CommitWaits
 from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.transactions.check_watch import CheckWatch

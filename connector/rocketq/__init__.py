@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
     from rocketq.consuming.allocation.strategies import Configured
     from rocketq.consuming.consumed_message import ConsumedMessage
+    from rocketq.consuming.fetching.subscriptions import Sql, Tag
     from rocketq.consuming.group_consumer import Consumer
     from rocketq.consuming.listener import Listener
     from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
-    from rocketq.consuming.subscriptions import Sql, Tag
     from rocketq.errors import (
         BrokerUnavailable,
         BrokerUnreachable,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from rocketq.errors.message_errors import InvalidMessage, ReservedName
     from rocketq.local_cluster.cluster import LocalCluster
+    from rocketq.message_lookup import FoundByKey, Query
     from rocketq.model import (
         HalfMessage,
         Message,
@@ -74,12 +75,17 @@ if TYPE_CHECKING:
         StoredMessage,
         TransactionState,
     )
+    from rocketq.producing.accumulation.send_future import SendFuture
     from rocketq.producing.producer import Producer
-    from rocketq.producing.queue_selectors import ByHash, Explicit, QueueSelector, Random, RoundRobin
-    from rocketq.producing.send_future import SendFuture
-    from rocketq.producing.transactions import Transaction, TransactionProducer
+    from rocketq.producing.selection.queue_selectors import (
+        ByHash,
+        Explicit,
+        QueueSelector,
+        Random,
+        RoundRobin,
+    )
+    from rocketq.producing.transactions.transactions import Transaction, TransactionProducer
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
-    from rocketq.query import FoundByKey, Query
 
 __all__ = [
     "CONSUMED_SCHEMA",
@@ -167,7 +173,7 @@ _NAMES: Final = {
     "rocketq.consuming.listener": ("Listener",),
     "rocketq.consuming.pull_consumer": ("PullConsumer",),
     "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
-    "rocketq.consuming.subscriptions": ("Sql", "Tag"),
+    "rocketq.consuming.fetching.subscriptions": ("Sql", "Tag"),
     "rocketq.local_cluster.cluster": ("LocalCluster",),
     "rocketq.model": (
         "HalfMessage",
@@ -179,12 +185,18 @@ _NAMES: Final = {
         "StoredMessage",
         "TransactionState",
     ),
-    "rocketq.producing.transactions": ("Transaction", "TransactionProducer"),
+    "rocketq.producing.transactions.transactions": ("Transaction", "TransactionProducer"),
     "rocketq.producing.producer": ("Producer",),
-    "rocketq.producing.send_future": ("SendFuture",),
-    "rocketq.producing.queue_selectors": ("ByHash", "Explicit", "QueueSelector", "Random", "RoundRobin"),
+    "rocketq.producing.accumulation.send_future": ("SendFuture",),
+    "rocketq.producing.selection.queue_selectors": (
+        "ByHash",
+        "Explicit",
+        "QueueSelector",
+        "Random",
+        "RoundRobin",
+    ),
     "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
-    "rocketq.query": ("FoundByKey", "Query"),
+    "rocketq.message_lookup": ("FoundByKey", "Query"),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -22,22 +22,22 @@ from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
 from rocketq.consuming.allocation.view import AllocationStrategy
+from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
 from rocketq.consuming.group_consumer import Consumer
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
-from rocketq.consuming.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
 from rocketq.errors import Closed, InvalidConfiguration
+from rocketq.message_lookup import Query
 from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
-from rocketq.producing.fault_avoidance import FaultTolerance
 from rocketq.producing.producer import Producer
-from rocketq.producing.transaction_checks import Check
-from rocketq.producing.transactions import TransactionProducer
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.producing.transactions.transaction_checks import Check
+from rocketq.producing.transactions.transactions import TransactionProducer
 from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
 from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
-from rocketq.query import Query
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
@@ -98,7 +98,7 @@ class Client:
         config: ProducerConfig | None = None,
         **settings: Any,
     ) -> TransactionProducer:
-        """Return the transactions of a producer group (`rocketq.producing.transactions`).
+        """Return the transactions of a producer group (`rocketq.producing.transactions.transactions`).
 
         `check(message)` returns a TransactionState. It is called, on a thread of the client, for transactions
         of the group whose outcome no broker learned. `settings` are fields of ProducerConfig. The client

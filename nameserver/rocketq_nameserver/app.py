@@ -24,7 +24,7 @@ from rocketq.http_server.health import add_operations, json_response
 from rocketq.http_server.openapi import add_documentation, takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.broker_documents import WAIT_MS_MAX
-from rocketq.protocol.codec import decode_request, prepare
+from rocketq.protocol.json_codec import decode_request, prepare
 from rocketq.protocol.nameserver_documents import (
     ClusterView,
     HeartbeatAnswer,

@@ -15,8 +15,8 @@ from rocketq.model import Message
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.filters.columns import utf8_or_null
-from rocketq_broker.filters.expressions import parse_filter
 from rocketq_broker.filters.numerics import parse_numbers
+from rocketq_broker.filters.pull_filter import parse_filter
 from rocketq_broker.filters.sql import SqlFilter
 from rocketq_broker.filters.tags import TagFilter
 from tests.filters.interpreter import number_of

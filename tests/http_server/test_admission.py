@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketq.errors import InvalidConfiguration, InvalidRequest
-from rocketq.errors.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
+from rocketq.errors.admission_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
 from rocketq.http_server.admission import Admission, Head, accepted_hosts, hosts_given
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.http_server.runner import ServerThread
@@ -24,7 +24,7 @@ from rocketq_broker import __main__ as broker_main
 from rocketq_broker import app as broker_app
 from rocketq_broker.app import DATA_ROUTES, BrokerApp
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.data_plane.send_single import QuickSends
+from rocketq_broker.data_plane.small_send import QuickSends
 from rocketq_nameserver import app as nameserver_app
 from rocketq_nameserver.app import NameServerApp
 from rocketq_nameserver.config import NameServerConfig

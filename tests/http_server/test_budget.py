@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.errors import SystemBusy
-from rocketq.http_server.budget import ByteBudget, Claim
+from rocketq.http_server.byte_budget import ByteBudget, Claim
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([None, 50, 80])), max_size=30))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketq.http_server.connection.limits import Cut, ServerLimits
-from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX, ShortCall
+from rocketq.http_server.connection.small_call import SHORT_CALL_BYTES_MAX, ShortCall
 from rocketq.http_server.runner import ServerThread
 from tests.support.conditions import wait_until
 from tests.support.raw_connection import Connection, Probe, post

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rocketq.errors import InvalidRequest
 from rocketq.protocol.broker_documents import GroupOffset
-from rocketq.protocol.codec import decode, decode_request
+from rocketq.protocol.json_codec import decode, decode_request
 from tests.protocol.first_decode import KINDS
 
 Document = dict[str, Any]

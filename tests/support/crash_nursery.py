@@ -14,7 +14,7 @@ import os
 import sys
 
 from rocketq_broker import __main__ as broker
-from rocketq_broker.runtime.process_memory import leave_out_pandas
+from rocketq_broker.runtime.memory_settings import leave_out_pandas
 
 
 def say(fact: dict[str, int]) -> None:

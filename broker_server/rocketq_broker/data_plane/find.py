@@ -11,7 +11,7 @@ An answer has at most `limit` messages and `FOUND_BYTES_MAX` bytes of them, unle
 larger. If one of the two ended the search, `next_page` names the last message as `log offset-row`. The next
 page goes on before it.
 
-Both searches inflate frames, so each claims room for them before it begins (`decoding_room`).
+Both searches inflate frames, so each claims room for them before it begins (`decoding_memory`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX, MessageQueue, Perm, Topi
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
-from rocketq_broker.data_plane.decoding_room import DecodingRoom, found_bytes
+from rocketq_broker.data_plane.decoding_memory import DecodingRoom, found_bytes
 from rocketq_broker.data_plane.find_by_time import (
     DEFAULT_FOUND,
     FOUND_MAX,

@@ -47,7 +47,7 @@ from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
-from rocketq_broker.data_plane.decoding_room import (
+from rocketq_broker.data_plane.decoding_memory import (
     ARROW_FACTOR,
     JSON_FACTOR,
     DecodingClaim,
@@ -55,9 +55,9 @@ from rocketq_broker.data_plane.decoding_room import (
     decoded_bytes,
 )
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, parse, whole_number
-from rocketq_broker.filters.expressions import Filter, parse_filter
+from rocketq_broker.filters.pull_filter import Filter, parse_filter
 from rocketq_broker.metrics.broker_metrics import Measurements
-from rocketq_broker.runtime import arrival_keys as arrivals
+from rocketq_broker.runtime import wait_keys as arrivals
 from rocketq_broker.store.store import MessageStore, PullResult
 
 T = TypeVar("T")

@@ -35,8 +35,8 @@ from rocketq.errors import (
     TooLarge,
     TopicNotFound,
 )
-from rocketq.http_server.budget import ByteBudget, Claim
-from rocketq.http_server.connection.short_call import SHORT_CALL_BYTES_MAX
+from rocketq.http_server.byte_budget import ByteBudget, Claim
+from rocketq.http_server.connection.small_call import SHORT_CALL_BYTES_MAX
 from rocketq.http_server.error_answers import content_length, read_body, read_body_into
 from rocketq.model import (
     NO_OFFSET,
@@ -68,7 +68,7 @@ from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
-from rocketq_broker.data_plane.decoding_room import DecodingRoom
+from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.message_limits import admit, admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send_delayed import held_batches, horizon, send_answer

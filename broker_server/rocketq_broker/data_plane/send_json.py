@@ -16,7 +16,7 @@ import msgspec
 
 from rocketq.errors import InvalidRequest
 from rocketq.model import Int64, Message
-from rocketq.protocol.codec import decode_request, prepare
+from rocketq.protocol.json_codec import decode_request, prepare
 from rocketq.protocol.rules.message_rules import check_message
 
 _FORM = "See docs/protocol.md for its form."

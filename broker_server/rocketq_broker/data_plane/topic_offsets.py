@@ -20,7 +20,7 @@ from rocketq.model import TimeBoundary
 from rocketq.protocol.broker_documents import WAIT_MS_MAX, TopicOffsets, encode
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, parse, whole_number
-from rocketq_broker.runtime import arrival_keys as arrivals
+from rocketq_broker.runtime import wait_keys as arrivals
 from rocketq_broker.store.store import MessageStore
 
 _PARAMETERS: Final = frozenset({"after_total", "wait_ms", "at", "boundary"})

@@ -32,7 +32,7 @@ from rocketq.errors import TopicNotFound
 from rocketq.model import QueueOffsets, TransactionState
 from rocketq.protocol.rules.reserved_names import is_retry_topic, is_system_topic
 from rocketq_broker.store.store import MessageStore, Outcome, StoreStatistics
-from rocketq_broker.store.upkeep.clock_record import Doubt
+from rocketq_broker.store.upkeep.clock_trust import Doubt
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from rocketq.http_server.longpoll.long_poll import LongPoll
-from rocketq_broker.runtime import arrival_keys as arriving
+from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice

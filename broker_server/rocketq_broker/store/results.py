@@ -11,7 +11,7 @@ from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.index.index_file import EARLIEST_US, LATEST_US, Hole
 from rocketq_broker.store.index.key_query import PlaceInLog
 from rocketq_broker.store.log.consume_queue import ConsumeQueue
-from rocketq_broker.store.upkeep.clock_record import ClockRecord
+from rocketq_broker.store.upkeep.clock_trust import ClockRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
 
 def _queue_selection(given: Given) -> tuple[str, bool]:
     """Return the name of the strategy that chooses queues, and whether it needs keys."""
-    from rocketq.producing.queue_selectors import DEFAULT_STRATEGY, STRATEGIES
+    from rocketq.producing.selection.queue_selectors import DEFAULT_STRATEGY, STRATEGIES
 
     names = {_camel_case(name): name for name in STRATEGIES}
     name = names[given.choice("queueSelection", tuple(names), _camel_case(DEFAULT_STRATEGY))]

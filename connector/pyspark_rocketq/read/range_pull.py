@@ -18,7 +18,7 @@ from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.options.options import SourceOptions
 from pyspark_rocketq.read.partitions import QueueRange
-from rocketq.consuming.damage_diagnosis import diagnosed
+from rocketq.consuming.fetching.damage_diagnosis import diagnosed
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,

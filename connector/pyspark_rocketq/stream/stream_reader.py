@@ -30,7 +30,7 @@ from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.options.options import SourceOptions
 from pyspark_rocketq.read.batch_reader import RangePartition, RangeReader
 from pyspark_rocketq.stream.offset import from_json, with_lag
-from pyspark_rocketq.stream.query_planner import QueryDriver
+from pyspark_rocketq.stream.query_driver import QueryDriver
 from rocketq.errors import RocketqError
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class _Selections(click.ParamType[str]):
     name = "selection"
 
     def names(self) -> list[str]:
-        from rocketq.producing.queue_selectors import STRATEGIES
+        from rocketq.producing.selection.queue_selectors import STRATEGIES
 
         return [name for name, strategy in STRATEGIES.items() if not strategy.needs_key]
 
@@ -54,7 +54,7 @@ class _Selections(click.ParamType[str]):
         return f"[{'|'.join(self.names())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rocketq.producing.queue_selectors import STRATEGIES
+        from rocketq.producing.selection.queue_selectors import STRATEGIES
 
         if value not in STRATEGIES:
             self.fail(f"{value!r} is none of {', '.join(self.names())}.", param, ctx)
@@ -211,7 +211,7 @@ def _as_member(
     client: Client, topic: str, group: str, edge: Edge, tags: str | None, sql: str | None, count: int | None
 ) -> Generator[Sequence[Shown]]:
     """Give messages as a member of a group; asking for more says that those before were shown."""
-    from rocketq.consuming.subscriptions import filters_from
+    from rocketq.consuming.fetching.subscriptions import filters_from
 
     filters = filters_from([topic], tags, sql)
     with client.consumer(group, filters, start=edge, ack="manual") as consumer:

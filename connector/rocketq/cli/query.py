@@ -19,8 +19,8 @@ from rocketq.cli.output import output_option, say, show, show_one
 from rocketq.cli.topics import Duration
 
 if TYPE_CHECKING:
+    from rocketq.message_lookup import FoundByKey
     from rocketq.model import StoredMessage
-    from rocketq.query import FoundByKey
 
 COLUMNS: Final = ("stored", "id", "key", "tag", "body")
 #: How much of a key or body a table shows.
@@ -42,7 +42,7 @@ class Moment(click.ParamType[int]):
             moment = datetime.fromisoformat(text)
         except ValueError:
             self.fail(f"{text!r} is no time; write 2026-11-20T08:00Z, 15m (ago), or µs", param, ctx)
-        from rocketq.query import microseconds
+        from rocketq.message_lookup import microseconds
 
         # Without a zone a person means the clock on the wall.
         return microseconds("time", moment.astimezone(UTC))

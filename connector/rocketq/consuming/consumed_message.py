@@ -7,7 +7,7 @@ one whose body alone is read costs a view and its body.
 
 Acknowledging sets one byte, which Python does in one step: it needs no lock, and it may be done from any
 thread. What follows from it, the offset that may be committed, is worked out when somebody asks
-(`rocketq.consuming.process_queue`).
+(`rocketq.consuming.fetching.process_queue`).
 """
 
 from __future__ import annotations

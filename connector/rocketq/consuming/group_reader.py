@@ -16,17 +16,17 @@ from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.allocation.strategies import strategy_of
 from rocketq.consuming.allocation.view import AllocationStrategy
-from rocketq.consuming.broadcast_member import BroadcastMember
 from rocketq.consuming.consumed_message import Delivery
-from rocketq.consuming.fetch_buffer import ConsumerLimits, Prefetch
-from rocketq.consuming.fetch_threads import Fetching, FetchSettings
-from rocketq.consuming.local_offsets import OffsetsFile
-from rocketq.consuming.member import Member
-from rocketq.consuming.member_sessions import Sessions
-from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.fetching.fetch_buffer import ConsumerLimits, Prefetch
+from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
+from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.fetching.subscriptions import MessageFilter
+from rocketq.consuming.members.broadcast_member import BroadcastMember
+from rocketq.consuming.members.local_offsets import OffsetsFile
+from rocketq.consuming.members.member import Member
+from rocketq.consuming.members.member_sessions import Sessions
+from rocketq.consuming.members.sharing_member import SharingMember
 from rocketq.consuming.retries import SUSPEND_MS, GiveUp, RetryPolicy, after_failure
-from rocketq.consuming.sharing_member import SharingMember
-from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
 from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
 from rocketq.net.route_cache import RouteCache
@@ -34,7 +34,7 @@ from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import Difference, Heartbeat, StartRule, Subscription
 from rocketq.protocol.rules.reserved_names import check_user_group
 
-log = logging.getLogger("rocketq.consuming.member")
+log = logging.getLogger("rocketq.consuming.members.member")
 
 #: The word of the settings for each start rule of the protocol.
 STARTS: Final = {"earliest": StartFrom.FIRST, "latest": StartFrom.LAST, "time": StartFrom.TIME}

@@ -1,6 +1,6 @@
 """Reading messages: a pull consumer over all queues of some topics.
 
-`poll` and `poll_arrow` hand out what threads have fetched ahead (`rocketq.consuming.fetch_threads`), queue by
+`poll` and `poll_arrow` hand out what threads have fetched ahead (`fetching.fetch_threads`), queue by
 queue in order, each queue getting its share; they return as soon as there is anything, and
 nothing at all after `timeout_ms`. `commit` stores the positions of what poll has
 *returned*, never of what is only fetched; nothing is committed by itself, so a message is read
@@ -24,11 +24,11 @@ import pyarrow as pa
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import PullConsumerConfig
-from rocketq.consuming.fetch_buffer import Prefetch
-from rocketq.consuming.fetch_threads import Fetching, FetchSettings
+from rocketq.consuming.fetching.fetch_buffer import Prefetch
+from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
+from rocketq.consuming.fetching.route_threads import AllQueues
+from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.consuming.records import Fetched, as_arrow, as_messages
-from rocketq.consuming.route_threads import AllQueues
-from rocketq.consuming.subscriptions import MessageFilter
 from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of

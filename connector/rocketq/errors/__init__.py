@@ -23,7 +23,7 @@
     │   ├── NoPermission                   NO_PERMISSION              403
     │   ├── ReservedName                   RESERVED_NAME              403   `message_errors`
     │   ├── GroupDisabled                  GROUP_DISABLED             403   `group_errors`
-    │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `server_errors`
+    │   ├── ForeignOrigin                  FOREIGN_ORIGIN             403   `admission_errors`
     │   ├── NotTransactionOwner            NOT_TRANSACTION_OWNER      403   `transaction_errors`
     │   ├── NotFound                       NOT_FOUND                  404
     │   ├── TopicNotFound                  TOPIC_NOT_FOUND            404
@@ -51,14 +51,14 @@
     │   ├── ParticipantUnknown             PARTICIPANT_UNKNOWN        409
     │   ├── SinkBusy                       SINK_BUSY                  409
     │   ├── TooLarge                       TOO_LARGE                  413
-    │   ├── UnsupportedMediaType           UNSUPPORTED_MEDIA_TYPE     415   `server_errors`
+    │   ├── UnsupportedMediaType           UNSUPPORTED_MEDIA_TYPE     415   `admission_errors`
     │   ├── OffsetOutOfRange               OFFSET_OUT_OF_RANGE        416
-    │   ├── MisdirectedRequest             MISDIRECTED_REQUEST        421   `server_errors`
+    │   ├── MisdirectedRequest             MISDIRECTED_REQUEST        421   `admission_errors`
     │   ├── SystemBusy                     SYSTEM_BUSY                429
     │   ├── InternalError                  INTERNAL_ERROR             500
     │   ├── BrokerUnavailable              BROKER_UNAVAILABLE         503
     │   ├── TooManyConnections             TOO_MANY_CONNECTIONS       503
-    │   ├── ServerStopping                 SERVER_STOPPING            503   `server_errors`
+    │   ├── ServerStopping                 SERVER_STOPPING            503   `admission_errors`
     │   └── StoreFull                      STORE_FULL                 507
     ├── CorruptFrame                       CORRUPT_FRAME              422   (bytes that break the format)
     └── StoreError                         (of the broker's disk: `rocketq_broker.store.errors`)
@@ -70,6 +70,12 @@ RocketMQ's numeric response codes (`ResponseCode`, `SendStatus`), because HTTP c
 
 from __future__ import annotations
 
+from rocketq.errors.admission_errors import (
+    ForeignOrigin,
+    MisdirectedRequest,
+    ServerStopping,
+    UnsupportedMediaType,
+)
 from rocketq.errors.base import ClientError, JsonFacts, RemoteError, RocketqError, by_code
 from rocketq.errors.client_errors import (
     BrokerUnreachable,
@@ -110,12 +116,6 @@ from rocketq.errors.remote_errors import (
     TooManyConnections,
     TooSlow,
     TopicNotFound,
-)
-from rocketq.errors.server_errors import (
-    ForeignOrigin,
-    MisdirectedRequest,
-    ServerStopping,
-    UnsupportedMediaType,
 )
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,

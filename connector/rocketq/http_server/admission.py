@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidConfiguration, InvalidRequest
-from rocketq.errors.server_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
+from rocketq.errors.admission_errors import ForeignOrigin, MisdirectedRequest, UnsupportedMediaType
 from rocketq.http_server.permissions import NamedResource, Rule
 
 Headers = Sequence[tuple[bytes, bytes]]

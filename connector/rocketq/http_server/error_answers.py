@@ -27,8 +27,8 @@ from rocketq.errors import (
     SystemBusy,
     TooLarge,
 )
-from rocketq.errors.server_errors import ServerStopping
-from rocketq.http_server.budget import Claim
+from rocketq.errors.admission_errors import ServerStopping
+from rocketq.http_server.byte_budget import Claim
 from rocketq.protocol.broker_documents import JSON, encode
 
 Receive = Callable[[], Awaitable[Any]]

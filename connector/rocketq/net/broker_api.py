@@ -43,8 +43,8 @@ from rocketq.protocol.broker_documents import (
     TopicListing,
     TopicOffsets,
 )
-from rocketq.protocol.codec import decode
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
+from rocketq.protocol.json_codec import decode
 from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
 from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,

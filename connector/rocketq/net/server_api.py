@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from rocketq.errors import RocketqError
 from rocketq.net.transport import CONTROL_BYTES_MAX, Body, Query, Response, Transport, TransportFailure
 from rocketq.protocol.broker_documents import JSON, BrokerVersion
-from rocketq.protocol.codec import decode, encode
+from rocketq.protocol.json_codec import decode, encode
 
 T = TypeVar("T")
 

@@ -27,9 +27,10 @@ from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import RocketqError, SendFailed
 from rocketq.model import MessageQueue, SendResult
+from rocketq.producing.attempts.parcels import Parcel, parcels
+from rocketq.producing.attempts.send_attempts import Delivery, Post
 from rocketq.producing.input_batches import OrderedBatch, OrderingKeys, combined, ordered_batches
-from rocketq.producing.parcels import Parcel, parcels
-from rocketq.producing.queue_selectors import (
+from rocketq.producing.selection.queue_selectors import (
     Explicit,
     QueueSelector,
     QueueSlice,
@@ -37,7 +38,6 @@ from rocketq.producing.queue_selectors import (
     is_contiguous,
     resolved_queue,
 )
-from rocketq.producing.send_attempts import Delivery, Post
 from rocketq.producing.unique_ids import UNIQUE_IDS, identified
 
 R = TypeVar("R")

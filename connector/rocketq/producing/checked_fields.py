@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX
-from rocketq.producing.accumulator import NO_FIELDS, Fields
+from rocketq.producing.accumulation.accumulator import NO_FIELDS, Fields
 from rocketq.protocol.rules.delivery_time import check_delivery, delivery_properties
 from rocketq.protocol.rules.message_rules import check_message
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.model import Message
-from rocketq.producing.queue_selectors import Hashes, batch_bytes
+from rocketq.producing.selection.queue_selectors import Hashes, batch_bytes
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages, normalise

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue
-from rocketq.producing.accumulator import Destination
-from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.accumulation.accumulator import Destination
 from rocketq.producing.input_batches import OrderingKeys
-from rocketq.producing.queue_selectors import (
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.queue_selectors import (
     DEFAULT_KEYED_STRATEGY,
     DEFAULT_STRATEGY,
     ByHash,

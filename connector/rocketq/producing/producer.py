@@ -35,25 +35,25 @@ from rocketq.errors import Closed, RocketqError, SendFailed
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.producing.accumulator import NO_FIELDS, Destination
+from rocketq.producing.accumulation.accumulator import NO_FIELDS, Destination
+from rocketq.producing.accumulation.message_columns import with_id
+from rocketq.producing.accumulation.send_future import SendFuture
+from rocketq.producing.accumulation.submit_threads import Pipeline
+from rocketq.producing.attempts.parcels import Parcel, parcels
+from rocketq.producing.attempts.send_attempts import APPEND, Delivery, Post, unique_id_of
+from rocketq.producing.attempts.send_hooks import SendHook
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
-from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
 from rocketq.producing.input_batches import OrderingKeys, timed_data
-from rocketq.producing.message_columns import with_id
-from rocketq.producing.parcels import Parcel, parcels
 from rocketq.producing.placing import Placing, ProducerSelectors, SelectionName
-from rocketq.producing.queue_selectors import (
+from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
+from rocketq.producing.selection.queue_selectors import (
     QueueSelector,
     QueueSlice,
     Rows,
     Selection,
 )
-from rocketq.producing.send_attempts import APPEND, Delivery, Post, unique_id_of
-from rocketq.producing.send_future import SendFuture
-from rocketq.producing.send_hooks import SendHook
 from rocketq.producing.staged_send import StagedPost, StagedSlice
-from rocketq.producing.submit_threads import Pipeline
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_topic
@@ -307,7 +307,7 @@ class Producer:
         return self.fault.faults(self._delivery.now_ms())
 
     def add_hook(self, hook: SendHook) -> None:
-        """Have a hook see every attempt from now on (`rocketq.producing.send_hooks`)."""
+        """Have a hook see every attempt from now on (`rocketq.producing.attempts.send_hooks`)."""
         with self._lock:
             self._delivery.hooks = (*self._delivery.hooks, hook)
 

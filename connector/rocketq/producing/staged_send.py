@@ -3,7 +3,7 @@
 The broker answers with the log offset of each frame, and only what a commit lists is ever
 published. So an attempt without an answer is made again, at once and anywhere: whatever the
 broker made of the first is not listed, and disappears. Otherwise a staged send is a send: the
-same queues, limits, permissions, retries and avoidance of slow brokers (`rocketq.producing.send_attempts`).
+same queues, limits, permissions, retries and avoidance of slow brokers (`attempts.send_attempts`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocketq.errors import RemoteError
 from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
-from rocketq.producing.parcels import Content, Parcel, stream_of
+from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
 from rocketq.protocol.sink_documents import Participant, StageName
 
 

@@ -1,6 +1,6 @@
 """The calls to a broker: paths, headers, and the JSON documents both sides hold as values.
 
-`rocketq.protocol.codec` writes and reads the documents. Message batches are none: they travel as frames
+`rocketq.protocol.json_codec` writes and reads the documents. Message batches are none: they travel as frames
 or Arrow streams.
 """
 
@@ -26,10 +26,10 @@ from rocketq.model import (
     TimerStatus,
     TopicConfig,
 )
-from rocketq.protocol.codec import decode as decode
-from rocketq.protocol.codec import decode_request as decode_request
-from rocketq.protocol.codec import encode as encode
-from rocketq.protocol.codec import prepare_documents
+from rocketq.protocol.json_codec import decode as decode
+from rocketq.protocol.json_codec import decode_request as decode_request
+from rocketq.protocol.json_codec import encode as encode
+from rocketq.protocol.json_codec import prepare_documents
 
 FRAMES: Final = "application/vnd.rocketq.frames"
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"

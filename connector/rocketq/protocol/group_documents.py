@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from rocketq.model import GroupKind, Int64, MessageModel, StartFrom
-from rocketq.protocol.codec import prepare_documents
+from rocketq.protocol.json_codec import prepare_documents
 
 #: Attempts of a message before it becomes a dead letter (RocketMQ: SubscriptionGroupConfig.retryMaxTimes).
 RETRIES_MAX: Final = 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rocketq.model import Int64, MessageQueue, Perm, TopicConfig
-from rocketq.protocol.codec import prepare_documents
+from rocketq.protocol.json_codec import prepare_documents
 
 MASTER_ID = 0
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rocketq.model import Int64, SendStatus
-from rocketq.protocol.codec import prepare_documents
+from rocketq.protocol.json_codec import prepare_documents
 
 
 @dataclass(frozen=True, slots=True)

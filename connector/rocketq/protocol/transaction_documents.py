@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rocketq.model import HalfMessage, Int64, MessageQueue, SendStatus, TransactionState
 from rocketq.protocol.broker_documents import bytes_of
-from rocketq.protocol.codec import prepare_documents
+from rocketq.protocol.json_codec import prepare_documents
 
 
 @dataclass(frozen=True, slots=True)

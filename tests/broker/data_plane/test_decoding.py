@@ -15,7 +15,7 @@ from rocketq import LocalCluster
 from rocketq.errors import SystemBusy
 from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
-from rocketq_broker.data_plane.decoding_room import (
+from rocketq_broker.data_plane.decoding_memory import (
     ARROW_FACTOR,
     JSON_FACTOR,
     MESSAGE_BYTES,

@@ -12,7 +12,7 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import OCTET_STREAM
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.plain_message import PROPERTY_PREFIX, parameters_of
-from rocketq_broker.data_plane import send_single as quick_sends
+from rocketq_broker.data_plane import small_send as quick_sends
 from rocketq_broker.data_plane.query_parameters import parse
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from tests.broker.conftest import StartBroker

@@ -42,7 +42,7 @@ def test_a_broker_never_loads_pandas(tmp_path: Path) -> None:
 
 
 def test_large_blocks_are_reused_where_the_c_library_can() -> None:
-    code = "from rocketq_broker.runtime.process_memory import keep_freed_memory; print(keep_freed_memory())"
+    code = "from rocketq_broker.runtime.memory_settings import keep_freed_memory; print(keep_freed_memory())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     has_glibc = sys.platform == "linux" and "glibc" in (os.confstr("CS_GNU_LIBC_VERSION") or "")
     assert told.strip() == str(has_glibc)

@@ -15,7 +15,7 @@ from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq_broker.app import create_app
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.runtime import arrival_keys
+from rocketq_broker.runtime import wait_keys
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
 from rocketq_broker.store.config import StoreConfig
@@ -71,7 +71,7 @@ def test_a_broker_that_cannot_be_made_leaves_its_store_closed(
 def test_a_fault_of_the_log_is_kept_for_a_broker_that_is_not_made_yet() -> None:
     async def run() -> None:
         completions = Completions(asyncio.get_running_loop())
-        held = LongPoll[arrival_keys.Key](SystemClock(), 10, "messages")
+        held = LongPoll[wait_keys.Key](SystemClock(), 10, "messages")
         events = StoreEvents("broker-a", completions, held)
         faults = [LogFailed("be synced", "the disk is gone"), LogFailed("be synced", "again")]
         teller = threading.Thread(target=lambda: [events.faulted(each) for each in faults])

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rocketq.consuming.fetch_buffer import Fetch, Prefetch
+from rocketq.consuming.fetching.fetch_buffer import Fetch, Prefetch
 from rocketq.consuming.records import as_arrow, as_messages
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message, MessageQueue

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketq.consuming.local_offsets import OffsetsFile
+from rocketq.consuming.members.local_offsets import OffsetsFile
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue
 

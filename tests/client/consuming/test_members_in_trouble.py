@@ -74,7 +74,7 @@ def test_a_queue_whose_claim_was_lost_is_dropped_and_claimed_again(
 ) -> None:
     fill(mq, topic, 20, queues=1)
     with (
-        caplog.at_level(logging.WARNING, "rocketq.consuming.member"),
+        caplog.at_level(logging.WARNING, "rocketq.consuming.members.member"),
         mq.consumer("t-lost", [topic], ack="manual") as consumer,
     ):
         messages = take(consumer, 20)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
-from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
 from rocketq.model import Message, MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice, open_frames
 from rocketq.protocol.message_schema import from_messages

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.consuming.allocation.strategies import STRATEGIES, sticky
-from rocketq.consuming.rebalance import (
+from rocketq.consuming.members.rebalance import (
     Moves,
     Shares,
     again_in_ms,

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketq.errors import SendFailed
 from rocketq.model import MessageQueue, SendResult, SendStatus
-from rocketq.producing.accumulator import (
+from rocketq.producing.accumulation.accumulator import (
     MESSAGE_OVERHEAD_BYTES,
     NO_FIELDS,
     Accumulator,

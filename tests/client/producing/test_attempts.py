@@ -27,7 +27,7 @@ from rocketq.errors import (
     TooSlow,
     TopicNotFound,
 )
-from rocketq.producing.attempts import Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.attempts.attempt_rules import Trip, Verdict, attempt_ms, verdict
 
 REFUSED_FOR_WHAT_IT_SAYS = [
     InvalidBatch("bad"),

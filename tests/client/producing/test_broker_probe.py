@@ -11,9 +11,9 @@ import pytest
 
 from rocketq import Client, SendFailed
 from rocketq.errors import RocketqError
-from rocketq.producing.broker_probe import BrokerProbe
-from rocketq.producing.fault_avoidance import BrokerFault, FaultTolerance
-from rocketq.producing.send_hooks import SendAttempt
+from rocketq.producing.attempts.send_hooks import SendAttempt
+from rocketq.producing.selection.broker_probe import BrokerProbe
+from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
 from tests.support.small_cluster import TOPIC, SmallCluster
 from tests.support.small_server import Answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketq.producing.fault_avoidance import FaultTolerance, unavailable_ms
+from rocketq.producing.selection.fault_avoidance import FaultTolerance, unavailable_ms
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.model import Message
-from rocketq.producing.message_columns import MessageColumns
+from rocketq.producing.accumulation.message_columns import MessageColumns
 from rocketq.protocol.message_schema import from_messages
 
 MESSAGES = st.builds(

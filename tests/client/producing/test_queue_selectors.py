@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.model import Message, MessageQueue
-from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.queue_selectors import (
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.queue_selectors import (
     STRATEGIES,
     ByHash,
     Explicit,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketq import Client, LocalCluster, RocketqError, SystemBusy
+from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.producer import Producer
-from rocketq.producing.send_future import SendFuture
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
 

@@ -26,8 +26,8 @@ from rocketq import (
     TopicNotFound,
 )
 from rocketq.errors import UnsupportedMediaType
-from rocketq.producing.parcels import parcels
-from rocketq.producing.queue_selectors import QueueSlice
+from rocketq.producing.attempts.parcels import parcels
+from rocketq.producing.selection.queue_selectors import QueueSlice
 from rocketq.protocol.broker_documents import OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal

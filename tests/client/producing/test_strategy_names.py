@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyspark_rocketq.options.options import sink_options
 from pyspark_rocketq.options.table import Use
 from rocketq.cli.main import rocketq
-from rocketq.producing.queue_selectors import STRATEGIES
+from rocketq.producing.selection.queue_selectors import STRATEGIES
 
 DOCS = Path(__file__).parents[3] / "docs"
 

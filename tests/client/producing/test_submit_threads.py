@@ -16,9 +16,9 @@ from rocketq.clock import SystemClock
 from rocketq.config import ProducerConfig
 from rocketq.errors import Closed, SendFailed, TooLarge
 from rocketq.model import MessageQueue, SendResult, SendStatus
-from rocketq.producing.accumulator import MESSAGE_OVERHEAD_BYTES, Destination
-from rocketq.producing.send_future import SendFuture
-from rocketq.producing.submit_threads import Pipeline, Rows
+from rocketq.producing.accumulation.accumulator import MESSAGE_OVERHEAD_BYTES, Destination
+from rocketq.producing.accumulation.send_future import SendFuture
+from rocketq.producing.accumulation.submit_threads import Pipeline, Rows
 
 FREE = Destination("t")
 QUEUE = MessageQueue("t", "a", 0)

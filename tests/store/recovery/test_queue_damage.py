@@ -20,7 +20,7 @@ from rocketq.model import Message, PullStatus, TimeBoundary
 from rocketq.protocol.broker_documents import AlterTopicRequest
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
-from rocketq_broker.filters.expressions import parse_filter
+from rocketq_broker.filters.pull_filter import parse_filter
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.filtered_pull.scan import MessageFilter

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.clock import SystemClock
-from rocketq_broker.store.upkeep.clock_record import (
+from rocketq_broker.store.upkeep.clock_trust import (
     DAY_US,
     DRIFT_PPM,
     STEP_US_MIN,

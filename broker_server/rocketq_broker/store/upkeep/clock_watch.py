@@ -21,8 +21,8 @@ from rocketq.clock import Clock
 from rocketq.errors import Conflict
 from rocketq_broker.store.disk.files import FULL_ERRORS, Files
 from rocketq_broker.store.state.snapshot import DIRECTORY
-from rocketq_broker.store.upkeep import clock_record
-from rocketq_broker.store.upkeep.clock_record import ClockRecord, Doubt, Reading
+from rocketq_broker.store.upkeep import clock_trust
+from rocketq_broker.store.upkeep.clock_trust import ClockRecord, Doubt, Reading
 
 PATH: Final = f"{DIRECTORY}/clock"
 _ASIDE: Final = f"{DIRECTORY}/clock.new"
@@ -54,7 +54,7 @@ class ClockWatch:
         self._lock = threading.Lock()
         self._is_saved = False
         before = _read(files)
-        self._record = clock_record.resume(before, self._reading(), newest_us)
+        self._record = clock_trust.resume(before, self._reading(), newest_us)
         self._is_saved = self._record == before
         if self._record.doubt:
             on_notice(_notice(self._record))
@@ -68,12 +68,12 @@ class ClockWatch:
         """Return the time (µs) by which messages may be deleted for their age; None: by no time now."""
         with self._lock:
             now = self._reading()
-            self._set_record(clock_record.observe(self._record, now))
+            self._set_record(clock_trust.observe(self._record, now))
             return None if self._record.doubt else now.wall_us
 
     def is_doubted(self) -> bool:
         """Whether the wall clock is not believed at this moment; changes nothing."""
-        return clock_record.observe(self._record, self._reading()).doubt is not Doubt.NONE
+        return clock_trust.observe(self._record, self._reading()).doubt is not Doubt.NONE
 
     def agree(self, at_us: int) -> None:
         """Believe the wall clock from now on, if it shows about `at_us`; raise Conflict if it does not."""
@@ -85,14 +85,14 @@ class ClockWatch:
                     f"this broker's shows {_text(now.wall_us)}, the call says it is {_text(at_us)}",
                     "Correct the clock that is wrong, and try again.",
                 )
-            self._set_record(clock_record.agree(now))
+            self._set_record(clock_trust.agree(now))
 
     def close(self) -> None:
         """Note when time was last seen to pass."""
         with self._lock:
             now = self._reading()
-            record = clock_record.observe(self._record, now)
-            self._set_record(record if record.doubt else clock_record.agree(now))
+            record = clock_trust.observe(self._record, now)
+            self._set_record(record if record.doubt else clock_trust.agree(now))
 
     def _reading(self) -> Reading:
         clock = self._clock

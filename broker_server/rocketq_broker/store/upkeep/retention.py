@@ -3,7 +3,7 @@
 Whole segments are removed, the oldest first, and never the one that is being written. Three things can make
 the oldest segment due for removal (RocketMQ: CleanCommitLogService):
   * age: its newest frame is older than `retention_ms`. Age does not count while the clock is doubted
-    (`clock_record`);
+    (`clock_trust`);
   * size: without the segment the log would still have `retention_bytes`;
   * the disk: from `clean_percent` on, all segments that are due by age or size go in one round instead of a
     few a round. From `force_percent` on, segments go whatever their age. From `refuse_percent` on, writes are

@@ -45,7 +45,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from rocketq.errors import InvalidRequest, RocketqError, TooLarge, TooManyConnections, TooSlow
 from rocketq.http_server.connection.deadlines import Deadlines, Due
 from rocketq.http_server.connection.limits import ConnectionCounts, Cut, ServerLimits
-from rocketq.http_server.connection.short_call import (
+from rocketq.http_server.connection.small_call import (
     CLOSE,
     SHORT_CALL_BYTES_MAX,
     ShortCall,

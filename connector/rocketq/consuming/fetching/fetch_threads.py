@@ -6,8 +6,8 @@
               fetched, asks to be told of more and is held by the broker
 
 Which queues there are is said from outside, with `begin` and `end`: all of a route
-(`rocketq.consuming.route_threads`), or those that a member of a group owns
-(`rocketq.consuming.member`). Both run threads of their own with `start_thread`.
+(`rocketq.consuming.fetching.route_threads`), or those that a member of a group owns
+(`rocketq.consuming.members.member`). Both run threads of their own with `start_thread`.
 
 A seek never waits for a held call. All threads end at once when the transport
 is closed: that cuts what they wait for. A call that fails is repeated after a pause; only what
@@ -26,10 +26,10 @@ from typing import Final
 
 from rocketq.clock import Clock
 from rocketq.config import Reset
-from rocketq.consuming.damage_diagnosis import diagnosed
-from rocketq.consuming.fetch_buffer import Fetch, Prefetch
-from rocketq.consuming.start_offsets import Beginning, resume_offset
-from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.consuming.fetching.damage_diagnosis import diagnosed
+from rocketq.consuming.fetching.fetch_buffer import Fetch, Prefetch
+from rocketq.consuming.fetching.start_offsets import Beginning, resume_offset
+from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.errors import (
     BrokerUnreachable,
     ClientError,

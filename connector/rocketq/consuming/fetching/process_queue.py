@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
-from rocketq.consuming.slice_buffer import SliceBuffer
+from rocketq.consuming.fetching.slice_buffer import SliceBuffer
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice

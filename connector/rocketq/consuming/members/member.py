@@ -15,9 +15,9 @@ from functools import partial
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
-from rocketq.consuming.fetch_threads import Fetching
-from rocketq.consuming.member_sessions import Sessions
-from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.consuming.fetching.fetch_threads import Fetching
+from rocketq.consuming.fetching.subscriptions import MessageFilter
+from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.errors import (
     BrokerUnreachable,
     ClaimLost,
@@ -31,7 +31,7 @@ from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.group_documents import Difference, HeartbeatAnswer
 
-log = logging.getLogger("rocketq.consuming.member")
+log = logging.getLogger("rocketq.consuming.members.member")
 
 
 class Member(ABC):

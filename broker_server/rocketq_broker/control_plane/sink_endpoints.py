@@ -1,7 +1,7 @@
 """The routes of exactly-once sinks.
 
 The log writer decides what a call changes (`store.sinks.decisions`). A route passes the request to it, and
-holds a commit for a bounded time until the participants have published (`sinks.commit_wait`).
+holds a commit for a bounded time until the participants have published (`sinks.publication_wait`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rocketq.protocol.sink_documents import (
 )
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
-from rocketq_broker.control_plane.topic_routes import json_body
+from rocketq_broker.control_plane.topic_endpoints import json_body
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX
 from rocketq_broker.store.sinks import decisions as sink_decisions
 

@@ -38,7 +38,7 @@ from rocketq.protocol.group_documents import (
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
-from rocketq_broker.control_plane.topic_routes import json_body
+from rocketq_broker.control_plane.topic_endpoints import json_body
 from rocketq_broker.groups.progress import group_queues, reset_offsets
 from rocketq_broker.store.state.group_decisions import Move
 

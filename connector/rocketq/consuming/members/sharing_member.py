@@ -1,6 +1,6 @@
 """A member of a consumer group that shares the queues with the others: it claims, commits and gives back.
 
-In each round it decides which queues are its own (`rocketq.consuming.rebalance`). It claims what it
+In each round it decides which queues are its own (`rocketq.consuming.members.rebalance`). It claims what it
 lacks, and is refused what another member still owns. A queue that goes to another member is *leaving*: it
 hands out nothing more, waits at most `hand_over_ms` for the messages that are being handled, and is then
 committed and released in one call. A queue that is *lost* (its claim or the session ended) is dropped as it
@@ -18,12 +18,12 @@ from typing import Final
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.allocation.view import AllocationStrategy
-from rocketq.consuming.fetch_threads import Fetching
-from rocketq.consuming.member import Member
-from rocketq.consuming.member_sessions import Sessions
-from rocketq.consuming.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
-from rocketq.consuming.start_offsets import group_offsets
-from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.consuming.fetching.fetch_threads import Fetching
+from rocketq.consuming.fetching.start_offsets import group_offsets
+from rocketq.consuming.fetching.subscriptions import MessageFilter
+from rocketq.consuming.members.member import Member
+from rocketq.consuming.members.member_sessions import Sessions
+from rocketq.consuming.members.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
 from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
@@ -35,7 +35,7 @@ from rocketq.protocol.group_documents import (
     QueueOfTopic,
 )
 
-log = logging.getLogger("rocketq.consuming.member")
+log = logging.getLogger("rocketq.consuming.members.member")
 
 #: How often a queue that is to be given back is looked at, while messages of it are being handled.
 HAND_OVER_CHECK_MS: Final = 20

@@ -45,21 +45,21 @@ from rocketq.net.retry import persist
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
-from rocketq.producing.attempts import attempt_ms
+from rocketq.producing.attempts.attempt_rules import attempt_ms
+from rocketq.producing.attempts.parcels import Parcel
+from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
-from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.half_send import half_post
-from rocketq.producing.parcels import Parcel
 from rocketq.producing.placing import ProducerSelectors
-from rocketq.producing.queue_selectors import Explicit, QueueSlice, Selection
-from rocketq.producing.send_attempts import Delivery
-from rocketq.producing.transaction_checks import Check, CheckFunction, TransactionChecks
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.queue_selectors import Explicit, QueueSlice, Selection
+from rocketq.producing.transactions.half_send import half_post
+from rocketq.producing.transactions.transaction_checks import Check, CheckFunction, TransactionChecks
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
 from rocketq.protocol.transaction_documents import HalfName
 
-log = logging.getLogger("rocketq.producing.transactions")
+log = logging.getLogger("rocketq.producing.transactions.transactions")
 
 #: After these the first half message may be tried on another broker.
 _ELSEWHERE: Final = (SendFailed, SystemBusy, BrokerUnavailable, StoreFull, TooSlow, TooManyConnections)

@@ -10,7 +10,7 @@ from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.broker_documents import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
 from rocketq_broker.broker import Broker
-from rocketq_broker.control_plane.topic_routes import json_body
+from rocketq_broker.control_plane.topic_endpoints import json_body
 
 
 def install_administration(app: FastAPI, broker: Broker) -> None:

@@ -16,7 +16,7 @@ When a message of an ordered batch fails, every message that waits behind it in 
 same ordering key, or the same explicit queue) is taken out of its batch and fails too: were it sent, it would
 overtake. A message submitted after the failure is known starts anew.
 
-Not thread-safe: `rocketq.producing.submit_threads` holds the lock and does what is decided here.
+Not thread-safe: `rocketq.producing.accumulation.submit_threads` holds the lock and does what is decided here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rocketq.model import MessageQueue
-from rocketq.producing.message_columns import MessageColumns, fields_size
-from rocketq.producing.send_future import BatchOutcome
+from rocketq.producing.accumulation.message_columns import MessageColumns, fields_size
+from rocketq.producing.accumulation.send_future import BatchOutcome
 
 #: What a message takes in the buffer besides its bytes: its objects, and the future that its caller keeps.
 MESSAGE_OVERHEAD_BYTES: Final = 192

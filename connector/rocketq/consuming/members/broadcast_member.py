@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
-from rocketq.consuming.fetch_threads import Fetching
-from rocketq.consuming.local_offsets import OffsetsFile
-from rocketq.consuming.member import Member
-from rocketq.consuming.member_sessions import Sessions
-from rocketq.consuming.start_offsets import Beginning, group_offsets
-from rocketq.consuming.subscriptions import MessageFilter
+from rocketq.consuming.fetching.fetch_threads import Fetching
+from rocketq.consuming.fetching.start_offsets import Beginning, group_offsets
+from rocketq.consuming.fetching.subscriptions import MessageFilter
+from rocketq.consuming.members.local_offsets import OffsetsFile
+from rocketq.consuming.members.member import Member
+from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache

@@ -1,13 +1,13 @@
 """What a consumer has fetched ahead of all its queues, and whose turn it is: values and decisions, no I/O.
 
-`rocketq.consuming.process_queue` is what it holds of one queue. A seek raises the queue's generation, so
-that the answer to a pull from before the seek is recognised and dropped.
+`process_queue` is what it holds of one queue. A seek raises the queue's generation, so that the answer
+to a pull from before the seek is recognised and dropped.
 
 The buffer is bounded in bytes over all queues: a pull reserves its bytes before it is made. With nothing
 buffered or reserved one pull is always admitted, so that a message larger than the bound still passes.
 With `FlowLimits` each queue is bounded as well, and what was handed out counts until it is acknowledged.
 
-Not thread-safe: `rocketq.consuming.fetch_threads` has the lock.
+Not thread-safe: `rocketq.consuming.fetching.fetch_threads` has the lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
-from rocketq.consuming.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
 from rocketq.consuming.records import Fetched
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration, RocketqError
 from rocketq.model import Int64, MessageQueue
-from rocketq.protocol.codec import decode, encode, prepare_documents
+from rocketq.protocol.json_codec import decode, encode, prepare_documents
 from rocketq.system.durability import sync_directory, sync_file
 
 

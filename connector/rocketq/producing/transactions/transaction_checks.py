@@ -28,7 +28,7 @@ from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.transaction_documents import CheckDocument
 
-log = logging.getLogger("rocketq.producing.transaction_checks")
+log = logging.getLogger("rocketq.producing.transactions.transaction_checks")
 
 #: Says what became of a transaction; it may be a coroutine function.
 Check: TypeAlias = Callable[[HalfMessage], TransactionState | Awaitable[TransactionState]]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
 
 log = logging.getLogger("rocketq.producing.producer")
 

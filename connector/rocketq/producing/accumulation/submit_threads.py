@@ -25,7 +25,7 @@ from rocketq.clock import Clock
 from rocketq.config import ProducerConfig
 from rocketq.errors import Closed, RocketqError, SendFailed, TooLarge
 from rocketq.model import SendResult
-from rocketq.producing.accumulator import (
+from rocketq.producing.accumulation.accumulator import (
     MESSAGE_OVERHEAD_BYTES,
     NO_FIELDS,
     Accumulator,
@@ -33,8 +33,8 @@ from rocketq.producing.accumulator import (
     Destination,
     Fields,
 )
-from rocketq.producing.message_columns import fields_size
-from rocketq.producing.send_future import SendFuture
+from rocketq.producing.accumulation.message_columns import fields_size
+from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.unique_ids import UNIQUE_IDS
 
 log = logging.getLogger("rocketq.producing.producer")

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.model import MessageQueue
-from rocketq.producing.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
 from rocketq.protocol.message_schema import TEXT_COLUMNS

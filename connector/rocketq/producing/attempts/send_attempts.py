@@ -1,10 +1,10 @@
 """Getting one request to a broker: attempts, and where the next one goes.
 
-What follows from a failed attempt is decided in `rocketq.producing.attempts`; here it is done. After every
-failed attempt the route is asked for again. A parcel without an order moves to another broker. A
-parcel whose order matters stays in its queue while the route has that queue's broker; when the broker
-has left the route, the selector chooses among the queues that are there, as it does for every later
-message of the same key. An explicit queue has no other place, so its parcel waits for its broker.
+What follows from a failed attempt is decided in `attempt_rules`; here it is done. After every failed
+attempt the route is asked for again. A parcel without an order moves to another broker. A parcel whose
+order matters stays in its queue while the route has that queue's broker; when the broker has left the
+route, the selector chooses among the queues that are there, as it does for every later message of the
+same key. An explicit queue has no other place, so its parcel waits for its broker.
 
 How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` and `AppendOne` here
 append messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
@@ -40,12 +40,12 @@ from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.producing.attempts import ENDS, Trip, Verdict, attempt_ms, verdict
-from rocketq.producing.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
-from rocketq.producing.fault_avoidance import FaultTolerance
-from rocketq.producing.parcels import Content, Parcel, shared_anew, stream_of
-from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection
-from rocketq.producing.send_hooks import SendAttempt, SendHook, observed
+from rocketq.producing.attempts.attempt_rules import ENDS, Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.attempts.parcels import Content, Parcel, shared_anew, stream_of
+from rocketq.producing.attempts.send_hooks import SendAttempt, SendHook, observed
+from rocketq.producing.selection.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
+from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection
 from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages

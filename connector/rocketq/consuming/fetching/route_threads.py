@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from rocketq.config import PullConsumerConfig
-from rocketq.consuming.fetch_threads import Fetching
-from rocketq.consuming.start_offsets import begin_offsets
+from rocketq.consuming.fetching.fetch_threads import Fetching
+from rocketq.consuming.fetching.start_offsets import begin_offsets
 from rocketq.errors import Closed, OffsetOutOfRange, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.broker_api import replica_of

@@ -1,8 +1,8 @@
-"""Sending half messages: one part of a transaction to one broker (`rocketq.producing.transactions`).
+"""Sending half messages: one part of a transaction to one broker (`transactions.transactions`).
 
 A part has a number in its transaction, and the broker holds it once. So an attempt without an answer is made
 again at the same broker. Otherwise this is a send: the same limits, permissions and retries
-(`rocketq.producing.send_attempts`).
+(`rocketq.producing.attempts.send_attempts`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rocketq.model import Message
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
-from rocketq.producing.parcels import Content, Parcel, stream_of
-from rocketq.producing.send_attempts import append_one
+from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
+from rocketq.producing.attempts.send_attempts import append_one
 from rocketq.protocol.plain_message import parameters_of
 from rocketq.protocol.transaction_documents import HalfAnswer, HalfName
 

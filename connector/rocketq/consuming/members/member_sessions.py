@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
-from rocketq.consuming.fetch_threads import Fetching
+from rocketq.consuming.fetching.fetch_threads import Fetching
 from rocketq.errors import BrokerUnreachable, ClientError, GroupDisabled, MemberUnknown, RocketqError
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache

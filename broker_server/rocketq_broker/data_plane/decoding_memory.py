@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.http_server.budget import ByteBudget
+from rocketq.http_server.byte_budget import ByteBudget
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX, stored_extent
 from rocketq.protocol.frame import FrameKind, scan
 from rocketq_broker.store.disk.files import Data

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.model import MessageQueue
-from rocketq.producing.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
+from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
 from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
 from rocketq.protocol.arrow.stream_reader import write_stream
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from rocketq.errors import RocketqError
 from rocketq.http_server.admission import Admission, Head
-from rocketq.http_server.connection.short_call import ShortCall
+from rocketq.http_server.connection.small_call import ShortCall
 from rocketq.http_server.error_answers import error_answer
 from rocketq.http_server.permissions import NamedResource, Resource, Rule
 from rocketq.model import QUEUE_COUNT_MAX, Appended, Perm, SendStatus

@@ -1,0 +1,1 @@
+"""Pulling ahead of the caller: threads, their buffers, where a queue starts."""

@@ -1,0 +1,1 @@
+"""What a member of a group does: sessions, sharing queues, broadcasting."""

@@ -1,0 +1,1 @@
+"""Single messages gathered into batches: `submit` and its futures."""

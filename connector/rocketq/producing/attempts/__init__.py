@@ -1,0 +1,1 @@
+"""Trying one request until it is stored or its time is over."""

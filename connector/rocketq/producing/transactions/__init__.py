@@ -1,0 +1,1 @@
+"""Transactional messages: half sends, decisions and checks."""
