@@ -6,6 +6,7 @@
     test-slow   the slow ones: faults, soak and scale
     check       lint, format, types, import rules
     bench       the benchmarks; arguments go to them
+    bench-peers the same work on Kafka (needs Java, Maven and the network)
     notebook    JupyterLab on notebooks/ (installed on first use)
 
 It needs Python 3.11 or newer and nothing else; uv is used if it is there, else pip.
@@ -39,6 +40,7 @@ COMMANDS = {
         [os.path.join(BIN, "lint-imports")],
     ],
     "bench": [[PYTHON, "-m", "benchmarks"]],
+    "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
     "notebook": [
         [PYTHON, "-m", "pip", "install", "-q", "jupyterlab>=4.4,<5"],
         [PYTHON, "-m", "jupyterlab", os.path.join(ROOT, "notebooks")],

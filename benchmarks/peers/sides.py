@@ -1,0 +1,66 @@
+"""What the two sides of a comparison share: turns, cold and warm, and the processor time of all processes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.instrument import say
+from benchmarks.spark_ceilings import descendants_cpu_seconds
+
+
+@dataclass(slots=True)
+class Side:
+    """One system at one piece of work: `run` does all of it once."""
+
+    name: str
+    run: Callable[[], None]
+    rates: list[float] = field(default_factory=list)
+    #: Processor seconds a million messages, of this process and all that it started.
+    costs: list[float] = field(default_factory=list)
+
+    def turn(self, messages: int) -> None:
+        used, started = _processor_seconds(), time.perf_counter()
+        self.run()
+        seconds = time.perf_counter() - started
+        self.rates.append(messages / seconds)
+        self.costs.append((_processor_seconds() - used) / messages * 1e6)
+
+    @property
+    def warm(self) -> float:
+        """The median rate after the first turn."""
+        return statistics.median(self.rates[1:] or self.rates)
+
+    def document(self) -> dict[str, Any]:
+        costs = statistics.median(self.costs[1:] or self.costs)
+        return {"cold": self.rates[0], "warm": self.warm, "turns": self.rates, "processor_s_a_million": costs}
+
+
+def _processor_seconds() -> float:
+    own = os.times()
+    return own.user + own.system + descendants_cpu_seconds()
+
+
+def interleave(work: str, sides: Sequence[Side], messages: int, turns: int) -> dict[str, Any]:
+    """Give the sides their turns in changing order; print and return what came of it.
+
+    The first side is ours; `ratio` is its warm rate by each other side's.
+    """
+    for turn in range(turns):
+        for side in sides if turn % 2 == 0 else list(reversed(sides)):
+            side.turn(messages)
+    say(f"-- {work}: {messages:,} messages a turn, {turns} turns, the first apart")
+    for side in sides:
+        told = side.document()
+        say(
+            f"{side.name:<44} {told['warm']:>12,.0f}/s  cold {told['cold']:>12,.0f}/s"
+            f"  {told['processor_s_a_million']:.2f} processor s a million"
+        )
+    ratios = {side.name: round(sides[0].warm / side.warm, 3) for side in sides[1:]}
+    for name, ratio in ratios.items():
+        say(f"   {sides[0].name} is {ratio:.2f} times as fast as {name}")
+    return {"sides": {side.name: side.document() for side in sides}, "ratios": ratios}
