@@ -6,7 +6,7 @@
     test-slow   the slow ones: faults, soak and scale
     check       lint, format, types, import rules
     bench       the benchmarks; arguments go to them
-    bench-peers the same work on Kafka (needs Java, Maven and the network)
+    bench-peers  the same work on Kafka (needs Java, Maven and the network)
     notebook    JupyterLab on notebooks/ (installed on first use)
 
 It needs Python 3.11 or newer and nothing else; uv is used if it is there, else pip.

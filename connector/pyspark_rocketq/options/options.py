@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import get_args
+from typing import Final, get_args
 
 from pyspark_rocketq.options.message_filter import Filter, parse_filter
 from pyspark_rocketq.options.position_syntax import (
@@ -34,6 +34,9 @@ from rocketq.net.retry import PERSIST_MS
 from rocketq.protocol.broker_documents import WAIT_MS_MAX
 from rocketq.protocol.rules.reserved_names import is_reserved_group, is_reserved_topic
 from rocketq.protocol.sink_documents import OnDecided
+
+#: With fewer messages together ranges share a partition: reading them takes less time than one more task.
+SMALL_RANGE_ROWS: Final = 4_096
 
 # --- the configurations -------------------------------------------------------------
 
@@ -79,6 +82,13 @@ class Splitting:
     min_partitions: int | None = None
     max_records: int | None = None
     max_bytes: int | None = None
+    #: Ranges share a partition if they have at most so many messages together; 0 is never.
+    small_rows: int = 0
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a limit says how ranges are cut."""
+        return any(limit is not None for limit in (self.min_partitions, self.max_records, self.max_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
             given.integer("minPartitions", lowest=1),
             given.integer("maxRecordsPerPartition", lowest=1),
             given.size("maxBytesPerPartition"),
+            given.integer_or("smallRangeRows", SMALL_RANGE_ROWS, lowest=0),
         ),
         fail_on_data_loss=given.boolean("failOnDataLoss", True),
         group=group,

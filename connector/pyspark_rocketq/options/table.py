@@ -55,7 +55,7 @@ OPTIONS: Final = tuple(
             "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
             "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "tags", "sql",
             "failOnDataLoss", "groupId", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
-            "includeProperties", "brokerWaitMs",
+            "smallRangeRows", "includeProperties", "brokerWaitMs",
         ],
         Use.BATCH_READ: ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters"],
         Use.STREAM_READ: [

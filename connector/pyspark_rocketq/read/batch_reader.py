@@ -1,15 +1,13 @@
 """Reading a range of one queue, the same way for batches and streams; and the batch reader.
 
-A thread pulls and decodes frames while Spark takes the batch before. One pull is in flight and at most
-PREFETCHED batches wait, so these bound the memory, however long the range is.
+A thread for each range pulls and decodes frames ahead of Spark (`read_ahead`).
 """
 
 from __future__ import annotations
 
-import queue as queues
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,8 +18,9 @@ from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.options.options import SourceOptions
 from pyspark_rocketq.options.position_syntax import AtOffsets
 from pyspark_rocketq.read.filter_pushdown import Narrowing, push
-from pyspark_rocketq.read.partitions import QueueRange, split
+from pyspark_rocketq.read.partitions import QueueRange, Ranges, plan_partitions
 from pyspark_rocketq.read.range_pull import RangePulls
+from pyspark_rocketq.read.read_ahead import TOGETHER, in_turn
 from pyspark_rocketq.survey.broker_survey import (
     losses_by_record,
     raise_or_log,
@@ -39,20 +38,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+#: What the pulls of a partition that are in flight together ask for.
 PULL_BYTES: Final = 4 * 1024 * 1024
-#: Batches that are ready before Spark asks for them.
-PREFETCHED: Final = 3
 
 
 class RangePartition(InputPartition):
-    """A Spark partition: one range of one queue."""
+    """A Spark partition: one range of one queue, or small ranges of several."""
 
-    def __init__(self, range: QueueRange) -> None:
-        super().__init__(range)
-        self.range = range
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
     def __repr__(self) -> str:
-        return f"RangePartition({self.range.queue}, [{self.range.begin}, {self.range.end}))"
+        told = ", ".join(f"{one.queue}, [{one.begin}, {one.end})" for one in self.ranges)
+        return f"RangePartition({told})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,57 +62,26 @@ class RangeReader:
     schema: StructType
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, in the order of the queue."""
+        """Yield the rows of a partition, queue by queue, each in its order."""
         if not isinstance(partition, RangePartition):
             # Spark makes one empty partition of no partitions.
             return
         # Of Spark's own making, so that it equals what Spark compares with; only in a worker.
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from pyspark_rocketq.read.frames_to_rows import RowBuilder
+        from pyspark_rocketq.read.frames_to_rows import RowBuilder, joined
 
-        builder = RowBuilder(partition.range.queue, to_arrow_schema(self.schema, timezone="UTC"))
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         connection = connection_to(self.options.nameservers)
-        pulls = RangePulls(connection, self.options, partition.range, PULL_BYTES)
-        yield from _prefetched(builder.batches(pulls.slices()))
+        pull_bytes = PULL_BYTES // min(len(partition.ranges), TOGETHER)
 
+        def batches(one: QueueRange) -> Iterator[pa.RecordBatch]:
+            pulls = RangePulls(connection, self.options, one, pull_bytes)
+            return RowBuilder(one.queue, schema).batches(pulls.slices())
 
-def _prefetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield from `batches`, which a thread runs ahead by at most PREFETCHED."""
-    ready: queues.Queue[pa.RecordBatch | BaseException | None] = queues.Queue(PREFETCHED)
-    abandoned = threading.Event()
-
-    def offer(item: pa.RecordBatch | BaseException | None) -> None:
-        while not abandoned.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queues.Full:
-                continue
-            return
-
-    def run() -> None:
-        try:
-            for batch in batches:
-                offer(batch)
-                if abandoned.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - it is raised in the reading thread
-            offer(error)
-        else:
-            offer(None)
-
-    threading.Thread(target=run, name="rocketq-prefetch", daemon=True).start()
-    try:
-        while True:
-            item = ready.get()
-            if item is None:
-                return
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        # Spark stops early under a LIMIT; the thread must not go on pulling.
-        abandoned.set()
+        found = in_turn([partial(batches, one) for one in partition.ranges])
+        # Of one range, `batches` has joined what is small already.
+        yield from found if len(partition.ranges) == 1 else joined(found)
 
 
 class RocketqReader(DataSourceReader):
@@ -157,7 +125,8 @@ class RocketqReader(DataSourceReader):
         bytes_per_message: BytesPerMessage = size_not_needed
         if options.splitting.max_bytes is not None:
             bytes_per_message = MessageSizes().measure({one.queue: one.begin for one in wanted}, places)
-        return [RangePartition(one) for one in split(wanted, options.splitting, bytes_per_message)]
+        parts = plan_partitions(wanted, options.splitting, bytes_per_message)
+        return [RangePartition(each) for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._ranges.read(partition)

@@ -95,6 +95,20 @@ class RowBuilder:
         return pc.binary_join_element_wise(prefix, pc.cast(pa.array(offsets), pa.string()), "")
 
 
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches of several queues, small batches joined."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= BATCH_ROWS_MIN or size >= BATCH_BYTES_MIN:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
 def _joined(slices: Sequence[FrameSlice], names: Sequence[str]) -> dict[str, pa.Array]:
     """Return the named columns of all slices: of one slice as they are, of several copied together."""
     if len(slices) == 1:

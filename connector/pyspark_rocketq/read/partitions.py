@@ -1,8 +1,11 @@
 """From ranges of queues to Spark partitions: pure.
 
-Without options a partition is one queue's range. The limits cut a range into pieces of nearly
-equal size that follow one another without gap or overlap; `minPartitions` cuts the largest
-pieces further until there are enough, or every piece is one message.
+Without options a partition is one queue's range, and small ranges of several queues share one: a task costs
+Spark some 30 ms, whatever it reads. `smallRangeRows` says how many messages they have together at most.
+
+The limits cut a range into pieces of nearly equal size that follow one another without gap or overlap;
+`minPartitions` cuts the largest pieces further until there are enough, or every piece is one message. A user
+who sets one of these says what a partition is, so then no two ranges share one.
 """
 
 from __future__ import annotations
@@ -32,6 +35,37 @@ class QueueRange:
     @property
     def size(self) -> int:
         return self.end - self.begin
+
+
+#: What one Spark partition reads: one range, or several small ones.
+Ranges = tuple[QueueRange, ...]
+
+
+def plan_partitions(
+    ranges: Sequence[QueueRange],
+    splitting: Splitting,
+    bytes_per_message: Callable[[MessageQueue], float],
+) -> list[Ranges]:
+    """Return the partitions of a batch; empty ranges are left out. The arguments are those of `split`."""
+    parts = split(ranges, splitting, bytes_per_message)
+    return pack(parts, 0 if splitting.is_given else splitting.small_rows)
+
+
+def pack(ranges: Sequence[QueueRange], rows_max: int) -> list[Ranges]:
+    """Put neighbours together as long as they have at most `rows_max` messages; 0 keeps all apart.
+
+    A pure function of the ranges, so a batch that Spark plans again has the same partitions.
+    """
+    packed: list[Ranges] = []
+    small: list[QueueRange] = []
+    rows = 0
+    for one in ranges:
+        if small and rows + one.size > rows_max:
+            packed.append(tuple(small))
+            small, rows = [], 0
+        small.append(one)
+        rows += one.size
+    return [*packed, tuple(small)] if small else packed
 
 
 def split(

@@ -20,7 +20,7 @@ from pyspark_rocketq.errors import DataLost, by_topic
 from pyspark_rocketq.options.options import Admission, SourceOptions
 from pyspark_rocketq.options.position_syntax import Edge
 from pyspark_rocketq.read.batch_reader import located, size_not_needed
-from pyspark_rocketq.read.partitions import QueueRange, split
+from pyspark_rocketq.read.partitions import QueueRange, Ranges, plan_partitions
 from pyspark_rocketq.stream.batch_limits import BatchDelay, Limit, admit
 from pyspark_rocketq.stream.group_reporter import GroupReporter
 from pyspark_rocketq.stream.offset import StreamOffset, batch_ranges
@@ -161,8 +161,8 @@ class QueryDriver:
             comparison, wakes = self._compare(start), wakes + 1
         return self._end_of_batch(start, comparison, unlimited)
 
-    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-        """Return the ranges a batch is made of, cut as asked."""
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[Ranges]:
+        """Return the partitions of a batch, cut as asked."""
         places = self._find_topology(PLACES_MS, _named_by(end)).places
         whole = [
             located(QueueRange(queue, begin, last), places, end.incarnations)
@@ -171,7 +171,7 @@ class QueryDriver:
         bytes_per_message: BytesPerMessage = size_not_needed
         if self._options.splitting.max_bytes is not None:
             bytes_per_message = self._message_sizes.measure({one.queue: one.begin for one in whole}, places)
-        return split(whole, self._options.splitting, bytes_per_message)
+        return plan_partitions(whole, self._options.splitting, bytes_per_message)
 
     def seen(self) -> dict[str, Any] | None:
         """Return the newest offsets seen, as JSON, with the brokers that are away; None at first."""

@@ -89,8 +89,7 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return with_lag(seen, self._reached) if seen is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = self._driver.partitions(from_json(start), from_json(end))
-        return [RangePartition(one) for one in ranges]
+        return [RangePartition(each) for each in self._driver.partitions(from_json(start), from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._ranges.read(partition)

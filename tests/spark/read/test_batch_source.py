@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from pyspark_rocketq.errors import DataLost
+from pyspark_rocketq.read.batch_reader import RangePartition
 from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.model import MessageQueue
@@ -141,7 +144,8 @@ def test_properties_come_on_request(source: Source, client: Client) -> None:
 
 def test_a_topic_deleted_under_a_batch_is_a_loss(source: Source, client: Client) -> None:
     fill(client, source.topic, 5)
-    strict, lenient = source.batch(), source.batch(failOnDataLoss="false")
+    strict = source.batch(smallRangeRows="0")
+    lenient = source.batch(smallRangeRows="0", failOnDataLoss="false")
     planned = strict.partitions()
     client.delete_topic(source.topic)
     client.create_topic(source.topic, queues=2)
@@ -149,6 +153,27 @@ def test_a_topic_deleted_under_a_batch_is_a_loss(source: Source, client: Client)
     with pytest.raises(DataLost, match="deleted and created again"):
         list(strict.read(planned[0]))
     assert [list(lenient.read(one)) for one in planned] == [[], [], [], []]
+
+
+def test_small_ranges_of_many_queues_share_a_partition(source: Source, client: Client) -> None:
+    fill(client, source.topic, 50)
+    packed, apart = source.batch(), source.batch(smallRangeRows="0")
+    assert [len(packed.partitions()), len(apart.partitions())] == [1, 4]
+    (batch,) = packed.read(packed.partitions()[0])
+    rows = [row for one in apart.partitions() for each in apart.read(one) for row in each.to_pylist()]
+    assert batch.to_pylist() == rows, "the same rows, each queue in order, as one batch for Spark"
+    assert len(source.batch(smallRangeRows="100").partitions()) == 2
+
+
+def test_a_loss_in_one_of_many_ranges_is_told_by_its_queue(source: Source, client: Client) -> None:
+    fill(client, source.topic, 5)
+    strict, lenient = source.batch(), source.batch(failOnDataLoss="false")
+    (planned,) = strict.partitions()
+    lost = queues(source.topic)[2]
+    gone = RangePartition(tuple(replace(one, end=9) if one.queue == lost else one for one in planned.ranges))
+    with pytest.raises(DataLost, match=re.escape(str(lost))):
+        list(strict.read(gone))
+    assert sum(batch.num_rows for batch in lenient.read(gone)) == 20
 
 
 def test_many_small_messages_cross_many_pulls(source: Source, client: Client) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketq.options.options import Splitting
-from pyspark_rocketq.read.partitions import QueueRange, split
+from pyspark_rocketq.read.partitions import QueueRange, pack, plan_partitions, split
 from rocketq.model import MessageQueue
 
 
@@ -64,6 +64,27 @@ def test_a_large_queue_is_cut_before_a_small_one() -> None:
 def test_a_limit_in_bytes_counts_what_messages_weigh() -> None:
     parts = split(ranges_of([(0, 100)]), Splitting(max_bytes=1000), lambda queue: 40.0)
     assert [part.size for part in parts] == [25, 25, 25, 25]
+
+
+@given(bounds, st.integers(0, 400))
+def test_small_ranges_share_a_partition_up_to_a_number_of_messages(bounds: list, rows_max: int) -> None:
+    ranges = split(ranges_of(bounds), Splitting(), never)
+    packed = pack(ranges, rows_max)
+    assert [one for part in packed for one in part] == ranges, "each once, in order"
+    assert all(len(part) == 1 or sum(one.size for one in part) <= rows_max for part in packed)
+    sizes = [sum(one.size for one in part) for part in packed]
+    fitting = [first + packed[n + 1][0].size <= rows_max for n, first in enumerate(sizes[:-1])]
+    assert not any(fitting), "no neighbour would have fitted in"
+
+
+def test_ranges_stay_apart_if_a_limit_says_what_a_partition_is() -> None:
+    ranges = ranges_of([(0, 5), (7, 2), (9, 1)])
+    assert plan_partitions(ranges, Splitting(small_rows=8), never) == [tuple(ranges)]
+    assert plan_partitions(ranges, Splitting(small_rows=7), never) == [tuple(ranges[:2]), (ranges[2],)]
+    alone = [(one,) for one in ranges]
+    assert plan_partitions(ranges, Splitting(small_rows=0), never) == alone
+    assert plan_partitions(ranges, Splitting(min_partitions=1, small_rows=8), never) == alone
+    assert plan_partitions(ranges, Splitting(max_records=100, small_rows=8), never) == alone
 
 
 def never(queue: MessageQueue) -> float:
