@@ -3,7 +3,7 @@
     setup       make .venv with the locked versions; every other command does it first if needed
     demo        336,776 flights through two brokers and Spark, counted (under 90 s)
     test        the tests but for the slow ones; arguments go to pytest
-    test-slow   the slow ones: faults, soak and scale
+    test-slow   the slow ones: faults, soak and scale; and more examples of each property
     check       lint, format, types, import rules
     bench       the benchmarks; arguments go to them
     bench-peers  the same work on Kafka (needs Java, Maven and the network)
@@ -31,8 +31,8 @@ PYTEST = [PYTHON, "-m", "pytest"]
 COMMANDS = {
     "setup": [],
     "demo": [[PYTHON, "-m", "rocketq.cli.main", "demo"]],
-    "test": [[*PYTEST, "-m", "not slow", "-n", "4", "--dist", "loadgroup"]],
-    "test-slow": [[*PYTEST, "-m", "slow"]],
+    "test": [[*PYTEST, "-m", "not slow", "-n", "4"]],
+    "test-slow": [[*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough"]],
     "check": [
         [PYTHON, "-m", "ruff", "check", "."],
         [PYTHON, "-m", "ruff", "format", "--check", "."],

@@ -3,8 +3,8 @@
 `cluster` stays healthy: a test that kills, pauses or reconfigures servers starts a
 LocalCluster of its own. Topic names are a test's own too; `topic` makes one.
 
-`make test` runs two processes side by side (pytest-xdist). Tests of one file stay together, since
-they share servers, and so do all that need Spark: one session serves them all.
+`make test` runs four processes side by side (pytest-xdist). Tests of one file stay together, since
+they share servers, and so do all that need Spark (`tests/support/scheduling.py`).
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 
 from rocketq import LocalCluster
+from tests.support.examples import register_profiles
+from tests.support.scheduling import Scheduling, turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count(1)
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("rocketq", deadline=None, print_blob=True)
-settings.load_profile("rocketq")
+register_profiles()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests must run in the same process, one after the other."""
-    for item in items:
-        needs_spark = "spark" in getattr(item, "fixturenames", ())
-        group = "spark" if needs_spark else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ def environment(cluster: LocalCluster) -> dict[str, str]:
 
 def run(arguments: list[str], cluster: LocalCluster, directory: Path) -> str:
     done = subprocess.run(
-        arguments, cwd=directory, env=environment(cluster), capture_output=True, text=True, timeout=240
+        arguments, cwd=directory, env=environment(cluster), capture_output=True, text=True, timeout=540
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -71,7 +71,6 @@ def test_every_block_of_the_readme_has_a_language_that_is_run() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_the_readme_runs_from_top_to_bottom(cluster: LocalCluster, tmp_path: Path) -> None:
     addresses = ",".join(cluster.nameservers)
     python = [block.text for block in blocks(README) if block.language == "python"]

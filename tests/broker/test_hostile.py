@@ -15,6 +15,7 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
+from tests.support.examples import examples
 from tests.support.http_client import ARROW, Http, stream
 
 MESSAGES = [
@@ -28,7 +29,7 @@ SEEDS = [
     stream(MESSAGES, codec="lz4"),
 ]
 HYPOTHESIS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 #: Queries out of the pieces that mean something, in every combination.

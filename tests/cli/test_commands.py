@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from rocketq import Client, LocalCluster
+from rocketq import LocalCluster
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import main
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import CreateTopicRequest
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.sink_documents import CommitBatchRequest, StageName
+from tests.support.patience import PatientClient, patient_transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Shell:
         """Run the command in a process of its own."""
         command = [sys.executable, "-m", "rocketq.cli.main", *arguments]
         env = {**os.environ, "ROCKETQ_NAMESERVERS": self._nameservers}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=540, check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -111,7 +111,7 @@ def test_the_clocks_of_brokers_can_be_looked_at_and_agreed_to(rocketq: Shell, cl
 def test_a_sink_can_be_listed_described_reset_and_deleted(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:
-    with Transport() as transport:
+    with patient_transport() as transport:
         masters = LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis()
         coordinator, other = masters
         for each in masters:
@@ -138,7 +138,7 @@ def test_a_sink_can_be_listed_described_reset_and_deleted(
 def test_a_sink_with_two_coordinators_is_forgotten_where_one_is_wrong(
     rocketq: Shell, cluster: LocalCluster, topic: str
 ) -> None:
-    with Transport() as transport:
+    with patient_transport() as transport:
         one, other = LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis()
         for each in (one, other):
             each.register_sink(topic, each.broker)
@@ -310,7 +310,7 @@ def test_following_with_a_group_is_being_a_member(rocketq: Shell, cluster: Local
     rocketq("produce", topic, "--ordering-key", "k", stdin="a\nb\nc\nd\n")
     group = f"group-of-{topic}"
     assert rocketq("consume", topic, "-g", group, "--follow", "-n", "3").out == "a\nb\nc\n"
-    with Client(cluster.nameservers) as mq, mq.consumer(group, topic):
+    with PatientClient(cluster.nameservers) as mq, mq.consumer(group, topic):
         refused = rocketq("consume", topic, "-g", group)
         assert refused.code != 0
         assert "owned by its members" in refused.err
@@ -429,7 +429,7 @@ def test_up_shows_addresses_serves_and_ends_cleanly(tmp_path: Path) -> None:
         assert shell("consume", "greetings").out == "hello\n"
         process.terminate()
         rest = process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert "the messages are in" in rest
     assert shell("cluster").code == 4
 

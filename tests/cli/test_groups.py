@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketq import Client, LocalCluster, Message
+from rocketq import LocalCluster, Message
 from rocketq.net.broker_api import BrokerApi, master_of
-from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.group_documents import Heartbeat, QueueOfTopic, Subscription
 from tests.cli.test_commands import Shell
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def rocketq(cluster: LocalCluster) -> Shell:
 @pytest.fixture
 def broker(cluster: LocalCluster, topic: str) -> Iterator[BrokerApi]:
     """Broker broker-a, alone with the topic: one queue of three messages, of which the group has read one."""
-    with Client(cluster.nameservers) as mq, Transport() as transport:
+    with PatientClient(cluster.nameservers) as mq, patient_transport() as transport:
         mq.create_topic(topic, queues=1, brokers=["broker-a"])
         with mq.producer() as producer:
             producer.send_batch(topic, [Message(b"a"), Message(b"b"), Message(b"c")])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketq import BrokerUnreachable, Client, LocalCluster, MessageQueue
+from rocketq import BrokerUnreachable, LocalCluster, MessageQueue
 from rocketq.protocol.broker_documents import QueueSpan
 from tests.cli.test_commands import Shell
 from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_what_is_not_there_is_exit_code_3(filled: Shell, topic: str) -> None:
 def test_damage_and_brokers_that_are_away_are_named_by_a_search(tmp_path: Path, topic: str) -> None:
     with LocalCluster(brokers=2, data_dir=tmp_path) as own:
         shell = Shell(own.nameservers)
-        with Client(own.nameservers) as mq, mq.producer() as producer:
+        with PatientClient(own.nameservers) as mq, mq.producer() as producer:
             mq.create_topic(topic, queues=1)
             for number in range(3):
                 queue = MessageQueue(topic, "broker-a", 0)
@@ -91,7 +92,7 @@ def test_damage_and_brokers_that_are_away_are_named_by_a_search(tmp_path: Path, 
             assert uncovered.queues == (QueueSpan(0, 1, 2),)
             assert (list(found.uncovered), found.missing, found.complete) == (["broker-a"], (), False)
         own.stop("broker-b")
-        with Client(own.nameservers) as mq:
+        with PatientClient(own.nameservers) as mq:
             with pytest.raises(BrokerUnreachable, match=r"broker-b.*record.*--remove-broker"):
                 mq.query.by_key(topic, "k")
             with pytest.raises(BrokerUnreachable, match=r"broker-b.*record"):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketq import Client, LocalCluster, TransactionState
+from rocketq import LocalCluster, TransactionState
 from tests.cli.test_commands import Shell
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def rocketq(cluster: LocalCluster) -> Shell:
 @pytest.fixture
 def undecided(cluster: LocalCluster, topic: str) -> Iterator[str]:
     """The id of a transaction of one message that nobody decides but the test."""
-    with Client(cluster.nameservers) as mq:
+    with PatientClient(cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         with mq.transactions(f"g-{topic}", check=lambda message: TransactionState.UNKNOWN) as tp:
             with tp.transaction(topic, "order", key="o-1", tag="paid", properties={"a": "b"}) as t:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from rocketq import Client, LocalCluster
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client

@@ -18,6 +18,7 @@ from rocketq import (
     SendResult,
     TopicNotFound,
 )
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_only_the_pages_that_are_taken_are_fetched(mq: Client, sent: list[SendRe
 
 
 def test_a_broker_that_does_not_answer_makes_the_search_fail(topic: str) -> None:
-    with LocalCluster(brokers=2) as own, Client(own.nameservers) as mq:
+    with LocalCluster(brokers=2) as own, PatientClient(own.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         with mq.producer() as producer:
             for broker in ("broker-a", "broker-b"):

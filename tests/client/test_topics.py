@@ -24,6 +24,7 @@ from rocketq.http_server.runner import ServerThread
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 
 
 def test_a_topic_is_made_on_every_master_and_its_route_is_there_at_once(mq: Client, topic: str) -> None:
@@ -129,7 +130,7 @@ def test_automatic_creation_remembers_exactly_the_brokers_that_allowed_it(topic:
         app = create_app(refusing)
         server = ServerThread(app)
         app.bound(server.address)
-        with server, Client(allowing.nameservers) as mq:
+        with server, PatientClient(allowing.nameservers) as mq:
             wait_until(lambda: len(mq.cluster().brokers) == 2)
             mq.producer().send(topic, b"first")
             found = mq.describe_topic(topic)
@@ -169,7 +170,7 @@ def test_a_live_broker_leaves_a_topic_only_if_its_messages_may_go(mq: Client, to
 def test_changes_say_which_brokers_of_the_topic_they_did_not_reach(
     topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as mq:
+    with LocalCluster(brokers=2) as cluster, PatientClient(cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         cluster.stop("broker-b")
         mq.alter_topic(topic, perm=4)

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from rocketq import Client, LocalCluster, MessageQueue
-from tests.client.consuming.groups_support import fill, wait_for
+from tests.client.consuming.groups_support import fill
+from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 
 Handled = dict[MessageQueue, list[int]]
 
@@ -83,7 +85,7 @@ class Members:
 
 @pytest.fixture
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -95,10 +97,10 @@ def test_what_a_killed_member_had_goes_to_the_others(
     members = Members(cluster, topic, tmp_path, *options)
     try:
         first, _ = members.start(), members.start()
-        wait_for(lambda: members.covered() >= 1_000)
+        wait_until(lambda: members.covered() >= 1_000)
         fill(mq, topic, 2_000, first=2_000)
         members.kill(first)
-        wait_for(lambda: members.covered() == 4_000)
+        wait_until(lambda: members.covered() == 4_000)
         for queues in members.handled():
             for offsets in queues.values():
                 assert not options or offsets == sorted(offsets), "no queue goes backwards at a member"
@@ -134,10 +136,10 @@ def test_members_at_random_killed_stopped_and_started_lose_nothing(
                 case "stop" if len(members.running) > 1:
                     # The others get its queues, and it must find that out when it goes on.
                     chosen.send_signal(signal.SIGSTOP)
-                    wait_for(partial(members.have_covered, sent))
+                    wait_until(partial(members.have_covered, sent))
                     chosen.send_signal(signal.SIGCONT)
                 case _:
                     members.start()
-        wait_for(lambda: members.covered() == sent)
+        wait_until(lambda: members.covered() == sent)
     finally:
         members.close()

@@ -181,7 +181,7 @@ def run(directory: Path, cycles: int, seed: int, flush: str = "sync") -> Run:
     Every seventh time it may stop in good order instead, and leave a snapshot to begin from.
     """
     this = Run(directory, seed, flush)
-    transport = Transport(TransportConfig(timeout_ms=20_000))
+    transport = Transport(TransportConfig(timeout_ms=60_000))
     with Nursery(directory / "broker.log") as nursery:
         for cycle in range(cycles):
             nursery.fork(this.arguments())

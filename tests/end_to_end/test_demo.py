@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_rocketq.demo import flights as data
 from pyspark_rocketq.demo.proof import Proof, prove
-from rocketq import Client, LocalCluster
+from rocketq import LocalCluster
+from tests.support.patience import PatientClient
 
 COUNT = 500
 
@@ -26,20 +27,19 @@ def flights() -> pd.DataFrame:
 def proof_of(
     spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame, sent: pa.Table
 ) -> Proof:
-    with Client(cluster.nameservers) as client, client.producer() as producer:
+    with PatientClient(cluster.nameservers) as client, client.producer() as producer:
         client.create_topic(topic, queues=2)
         producer.send_batch(topic, sent, ordering_key="key")
     return prove(spark, cluster.nameservers, COUNT, data.sums(flights), topic)
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_the_demo_proves_delivery_and_names_next_steps() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rocketq.cli.main", "demo", "--flights", "5000"],
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=540,
     )
     assert done.returncode == 0, done.stderr
     assert "5,000 flights in, 5,000 messages out" in done.stdout
@@ -47,15 +47,6 @@ def test_the_demo_proves_delivery_and_names_next_steps() -> None:
     assert "PROVED" in done.stdout
     assert "NOT PROVED" not in done.stdout
     assert done.stdout.split("Next:")[1].count("rocketq ") == 3
-
-
-@pytest.mark.spark
-def test_the_proof_holds_for_what_was_sent_once(
-    spark: SparkSession, cluster: LocalCluster, topic: str, flights: pd.DataFrame
-) -> None:
-    proof = proof_of(spark, cluster, topic, flights, data.messages(flights))
-    assert proof.holds
-    assert (proof.read, proof.duplicates, proof.missing) == (COUNT, 0, 0)
 
 
 @pytest.mark.spark

@@ -57,7 +57,7 @@ def says(home: Path, version: int) -> str:
 @pytest.mark.spark
 def test_spark_runs_on_the_packaged_java_where_the_machine_has_none(without_java: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", JOB], env=without_java, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", JOB], env=without_java, capture_output=True, text=True, timeout=540
     )
     assert done.returncode == 0, done.stderr
     total, home = done.stdout.split()

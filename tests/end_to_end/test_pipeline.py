@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rocketq import Client, LocalCluster
+from rocketq import LocalCluster
+from tests.support.conditions import WAIT_MS
+from tests.support.patience import PatientClient
 
 ROUND = 2_000
 
@@ -22,7 +24,7 @@ def numbers(first: int) -> pa.Table:
 def test_a_pipeline_loses_nothing_while_its_servers_crash(spark: SparkSession, tmp_path: Path) -> None:
     with (
         LocalCluster(brokers=2, nameservers=2) as cluster,
-        Client(cluster.nameservers) as client,
+        PatientClient(cluster.nameservers) as client,
     ):
         client.create_topic("in", queues=2)
         client.create_topic("out", queues=2)
@@ -41,7 +43,7 @@ def test_a_pipeline_loses_nothing_while_its_servers_crash(spark: SparkSession, t
             .start()
         )
         try:
-            with client.producer(timeout_ms=30_000, retries=20) as producer:
+            with client.producer(retries=20) as producer:
                 producer.send_batch("in", numbers(0))
                 query.processAllAvailable()
                 cluster.kill("nameserver-1")
@@ -58,7 +60,10 @@ def test_a_pipeline_loses_nothing_while_its_servers_crash(spark: SparkSession, t
             query.stop()
         found: list[tuple[bytes | None, int]] = []
         with client.pull_consumer(["out"], start="earliest") as consumer:
-            while batch := consumer.poll(max_messages=5_000, timeout_ms=3_000):
+            stored = sum(each.total for each in client.describe_topic("out").values())
+            while len(found) < stored:
+                batch = consumer.poll(max_messages=5_000, timeout_ms=WAIT_MS)
+                assert batch, f"only {len(found)} of {stored} came"
                 found += [(message.key, int(message.body)) for message in batch]
     # The source reads each message once; the sink is at least once and may repeat what a retry sent.
     assert {number for _, number in found} == set(range(4 * ROUND))

@@ -21,6 +21,7 @@ from rocketq_broker.filters.sql import SqlFilter
 from rocketq_broker.filters.tags import TagFilter
 from tests.filters.interpreter import number_of
 from tests.filters.strategies import TEXTS, batches
+from tests.support.examples import examples
 
 TAGS = st.lists(TEXTS, min_size=1, max_size=5)
 
@@ -116,7 +117,7 @@ def test_many_messages_are_masked_as_few() -> None:
     assert list(chosen.mask(batch)) == expected
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.none() | st.binary(max_size=8) | TEXTS.map(str.encode), max_size=10), st.integers(0, 5))
 def test_binary_becomes_text_exactly_where_it_is_utf8(values: list[bytes | None], first: int) -> None:
     def decoded(value: bytes | None) -> str | None:
@@ -146,7 +147,7 @@ NUMERIC = (
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.none() | NUMERIC | TEXTS, max_size=8), st.integers(0, 3))
 def test_numbers_are_read_as_the_documentation_says(values: list[str | None], first: int) -> None:
     numbers = parse_numbers(pa.array(values, pa.string()).slice(first))

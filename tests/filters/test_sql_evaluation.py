@@ -16,6 +16,7 @@ from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.filters.sql import SqlFilter
 from tests.filters.interpreter import evaluate
 from tests.filters.strategies import CONDITIONS, batches
+from tests.support.examples import examples
 
 
 def wanted(expression: str, *messages: dict[str, str], **fields: Any) -> list[bool]:
@@ -24,7 +25,7 @@ def wanted(expression: str, *messages: dict[str, str], **fields: Any) -> list[bo
     return list(SqlFilter(parse_sql(expression)).mask(batch))
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(CONDITIONS, batches())
 def test_a_batch_is_evaluated_as_its_messages_would_be_one_by_one(
     condition: Condition, batch: pa.RecordBatch
@@ -34,7 +35,7 @@ def test_a_batch_is_evaluated_as_its_messages_would_be_one_by_one(
     assert list(mask) == [evaluate(message, condition) is True for message in batch.to_pylist()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(CONDITIONS, batches())
 def test_a_wanted_message_has_one_of_the_tags_that_the_filter_names(
     condition: Condition, batch: pa.RecordBatch

@@ -35,6 +35,7 @@ from rocketq.protocol.filters.sql_parser import parse_sql
 from tests.filters.printing import tokens
 from tests.filters.refusals import refusal
 from tests.filters.strategies import CONDITIONS
+from tests.support.examples import examples
 
 A, B, C = Property("a"), Property("b"), Property("c")
 ONE, TWO = Number(1), Number(2)
@@ -54,7 +55,7 @@ def spelled(word: str, seed: int) -> str:
     return "".join(c.lower() if seed >> at & 1 else c for at, c in enumerate(word))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(CONDITIONS, st.data())
 def test_what_is_printed_is_parsed_to_the_same(condition: Condition, data: st.DataObject) -> None:
     words = list(tokens(condition))
@@ -349,7 +350,7 @@ HOSTILE = (
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(HOSTILE)
 def test_hostile_text_is_parsed_or_refused_at_a_place_in_it(text: str) -> None:
     error = refusal(parse_sql, text)

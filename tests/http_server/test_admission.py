@@ -317,7 +317,7 @@ def test_a_send_from_a_page_stores_nothing_and_takes_no_short_path(
 
 
 def test_a_connection_goes_on_after_a_call_that_was_refused(server: Http) -> None:
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("GET", "/livez", headers={"origin": "null"})
     refused = connection.getresponse()
     assert (refused.status, json.loads(refused.read())["code"]) == (403, "FOREIGN_ORIGIN")

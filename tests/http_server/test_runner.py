@@ -68,7 +68,7 @@ def test_hooks_are_called_in_order_and_a_held_call_delays_no_stop() -> None:
     with ServerThread(app) as server:
         client = Connection(server.address)
         client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert app.held.wait(30)
+        assert app.held.wait(60)
     assert app.said == [f"bound {server.address}", "begin_shutdown"]
     assert client.answer() == (200, b"hello")
     assert client.ended()
@@ -80,7 +80,7 @@ def test_a_call_that_does_not_end_is_told_that_the_server_stopped() -> None:
     with ServerThread(app, limits=ServerLimits(shutdown_ms=1)) as server:
         client = Connection(server.address)
         client.send(b"GET /hold HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert app.held.wait(30)
+        assert app.held.wait(60)
     status, body = client.answer()
     assert (status, json.loads(body)["code"]) == (503, "SERVER_STOPPING")
     client.close()
@@ -98,17 +98,17 @@ def test_nobody_is_let_in_before_the_app_has_started() -> None:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "lifespan":
                 starting.set()
-                go_on.wait(30)
+                go_on.wait(60)
             await super().__call__(scope, receive, send)
 
     server = ServerThread(Slow())
     entering = threading.Thread(target=server.__enter__)
     entering.start()
-    assert starting.wait(30)
+    assert starting.wait(60)
     with pytest.raises(ConnectionRefusedError):
         Connection(server.address)
     go_on.set()
-    entering.join(30)
+    entering.join(60)
     with Connection(server.address) as client:
         assert client.get("/hello") == (200, b"hello")
     server.__exit__(None, None, None)
@@ -161,7 +161,7 @@ def test_a_process_announces_itself_in_one_line_and_ends_with_0(number: signal.S
     with Connection(said["address"]) as client:
         assert client.get("/livez")[0] == 200
     process.send_signal(number)
-    rest, errors = process.communicate(timeout=30)
+    rest, errors = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, ""), errors
 
 
@@ -173,7 +173,7 @@ def test_a_process_ends_in_good_order_while_calls_are_held() -> None:
             wait_until(lambda: b"rocketq_nameserver_held_watches 1.0" in other.get("/metrics")[1])
         process.send_signal(signal.SIGTERM)
         assert client.answer()[0] == 404
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.communicate()
 
 
@@ -188,7 +188,7 @@ def test_a_process_ends_in_good_order_while_calls_are_held() -> None:
 )
 def test_arguments_that_make_no_sense_end_with_2_and_say_why(arguments: list[str], said: str) -> None:
     process = start(*arguments)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert said in errors
     assert "Traceback" not in errors
@@ -221,7 +221,7 @@ def test_a_process_started_through_another_one_watches_who_it_was_told_to() -> N
     announced(process)
     assert process.poll() is None
     watched.communicate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 

@@ -95,7 +95,7 @@ def test_requests_sent_ahead_wait_for_the_short_one_and_keep_their_order(
 ) -> None:
     ahead = [post("/echo", b"a"), post("/short", b"b"), b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"]
     client.send(b"".join([post("/later", b"first"), *ahead]))
-    assert app.held.wait(30)
+    assert app.held.wait(60)
     release(server, app)
     assert client.answer() == (200, b"short first")
     # Behind a call that waits, every request is an ASGI request.
@@ -138,7 +138,7 @@ def test_a_defect_in_the_hook_becomes_an_error_document(client: Connection) -> N
 def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: ShortCalls) -> None:
     with Connection(server.address) as leaving:
         leaving.send(post("/later", b"x"))
-        assert app.held.wait(30)
+        assert app.held.wait(60)
     with Connection(server.address) as other:
         assert other.get("/hello") == (200, b"hello")
     wait_until(lambda: server.call(lambda: app.waiting[0].disconnected))
@@ -152,7 +152,7 @@ def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls)
     server: Any = ServerThread(app, limits=ServerLimits(shutdown_ms=30_000)).__enter__()
     with Connection(server.address) as client:
         client.send(post("/later", b"x"))
-        assert app.held.wait(30)
+        assert app.held.wait(60)
         server.begin_stop()
         wait_until(lambda: not server.call(lambda: app.waiting[0].keep_alive))
         release(server, app)

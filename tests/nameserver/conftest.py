@@ -16,6 +16,7 @@ from rocketq_nameserver.app import NameServerApp, create_app
 from rocketq_nameserver.config import NameServerConfig
 from tests.support.conditions import wait_until
 from tests.support.http_client import JSON, Answer, Http
+from tests.support.patience import patient_transport
 
 
 class Running:
@@ -51,7 +52,7 @@ StartNameServer = Callable[..., Running]
 def start_nameserver() -> Iterator[StartNameServer]:
     """Start a NameServer with this configuration; all are stopped in the end."""
     running: list[ServerThread] = []
-    with Transport() as transport:
+    with patient_transport() as transport:
 
         def start(clock: Any = None, **fields: Any) -> Running:
             clock = clock or ManualClock()

@@ -156,7 +156,7 @@ def test_who_waits_for_a_topic_that_is_not_there_has_it_the_moment_it_is(
     nameserver.api.register(registration("broker-a", ["bills"]))
     assert nameserver.held() == 1
     nameserver.api.register(registration("broker-b", ["orders"]))
-    assert waiting.result(30).queues[0].broker == "broker-b"
+    assert waiting.result(60).queues[0].broker == "broker-b"
     assert nameserver.held() == 0
 
 
@@ -168,7 +168,7 @@ def test_who_waits_for_a_change_hears_of_an_expiry(nameserver: Running, beside: 
     nameserver.wait_until_held(1)
     nameserver.clock.advance(1_001)
     nameserver.scan()
-    changed = waiting.result(30)
+    changed = waiting.result(60)
     assert changed.version > known.version
     assert [queue.broker for queue in changed.queues] == ["broker-b"]
 
@@ -180,7 +180,7 @@ def test_who_waits_for_a_change_hears_that_the_topic_is_gone(nameserver: Running
     nameserver.wait_until_held(1)
     nameserver.api.unregister(farewell_of(registration()))
     with pytest.raises(RouteNotFound):
-        waiting.result(30)
+        waiting.result(60)
 
 
 def test_who_waits_for_the_topic_list_hears_of_a_new_topic(nameserver: Running, beside: Any) -> None:
@@ -188,7 +188,7 @@ def test_who_waits_for_the_topic_list_hears_of_a_new_topic(nameserver: Running, 
     waiting: Future[TopicList] = beside(nameserver.api.topics, since=known.version, wait_ms=HOLD_MS)
     nameserver.wait_until_held(1)
     nameserver.api.register(registration())
-    assert waiting.result(30).topics == ("orders",)
+    assert waiting.result(60).topics == ("orders",)
 
 
 def test_a_call_is_not_held_when_the_version_is_another_already(nameserver: Running) -> None:
@@ -227,7 +227,7 @@ def test_no_more_calls_are_held_than_there_are_places(start_nameserver: StartNam
     with pytest.raises(SystemBusy):
         nameserver.api.route("orders", since=0, wait_ms=HOLD_MS)
     nameserver.api.register(registration())
-    assert waiting.result(30).topic == "orders"
+    assert waiting.result(60).topic == "orders"
 
 
 def test_held_calls_are_answered_when_the_nameserver_stops(
@@ -239,8 +239,8 @@ def test_held_calls_are_answered_when_the_nameserver_stops(
     nameserver.wait_until_held(1)
     stopping = threading.Thread(target=nameserver.server.__exit__, args=(None, None, None))
     stopping.start()
-    assert waiting.result(30) == known
-    stopping.join(30)
+    assert waiting.result(60) == known
+    stopping.join(60)
     assert not stopping.is_alive()
 
 
@@ -367,7 +367,7 @@ def test_many_puts_at_once_lose_none(start_nameserver: StartNameServer, tmp_path
     nameserver = start_nameserver(data_dir=tmp_path)
     puts = [beside(nameserver.api.put_config, "settings", f"key-{n}", str(n)) for n in range(40)]
     for put in puts:
-        put.result(30)
+        put.result(60)
     assert nameserver.call("GET", "/v1/kv/settings").json == {f"key-{n}": str(n) for n in range(40)}
 
 
@@ -389,7 +389,7 @@ def test_the_metrics_count_what_happened(nameserver: Running, beside: Any) -> No
     nameserver.clock.advance(1_001)
     nameserver.scan()
     nameserver.api.register(registration("broker-b", ["orders", "late"], version=2))
-    waiting.result(30)
+    waiting.result(60)
     shown = metrics(nameserver)
     for line in (
         "rocketq_nameserver_brokers 1.0",

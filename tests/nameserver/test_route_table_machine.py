@@ -18,6 +18,7 @@ from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.model import Perm, TopicConfig
 from rocketq.protocol.nameserver_documents import RegisterRequest, TopicRoute
 from rocketq_nameserver.route_table import RouteTable
+from tests.support.examples import examples
 from tests.support.registrations import heartbeat_of, identity, registration
 
 LEASE_MS = 100
@@ -263,7 +264,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
 
 TestRouteTableMachine = RouteTableMachine.TestCase
-TestRouteTableMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRouteTableMachine.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def test_the_model_would_notice_a_forgotten_topic() -> None:

@@ -26,6 +26,7 @@ from rocketq.protocol.rules.delivery_time import (
     timed_properties,
     with_times,
 )
+from tests.support.examples import examples
 
 NOW_MS = 1_700_000_000_000
 HORIZON = Horizon(NOW_MS, 3 * 86_400_000)
@@ -119,7 +120,7 @@ PROPERTIES = st.none() | st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(PROPERTIES, min_size=1, max_size=8), st.integers(0, 3))
 def test_a_batch_is_judged_as_its_messages_one_by_one(
     given_properties: list[dict[str, str] | None], skipped: int

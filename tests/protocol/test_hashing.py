@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value, queue_of
+from tests.support.examples import examples
 
 MASK = 2**64 - 1
 PRIME_1 = 0x9E3779B185EBCA87
@@ -47,7 +48,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return column
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(columns())
 def test_a_column_hashes_as_its_values_do_one_by_one(column: pa.Array) -> None:
     assert hash_column(column).tolist() == [reference(value) for value in column.to_pylist()]

@@ -18,6 +18,7 @@ from rocketq.protocol.filters.tags import NOT_IN_A_TAG, parse_tags, why_no_tag
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
 from rocketq.protocol.rules.message_rules import check_batch, check_message
 from rocketq.protocol.rules.system_properties import REFUSED, REFUSED_PREFIXES
+from tests.support.examples import examples
 
 TAGS = st.none() | st.sampled_from(
     ["paid", "größer", "A B", "A|B", "*", "**", "", " A", "A\u2003", "支付", "a*b"]
@@ -64,7 +65,7 @@ def first_fault(messages: list[Message], first_row: int) -> dict[str, object] | 
     return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(MESSAGES, max_size=12), st.integers(0, 3), st.integers(0, 9))
 def test_a_batch_is_judged_as_its_messages_one_by_one(
     messages: list[Message], skipped: int, first_row: int

@@ -8,12 +8,13 @@ import pytest
 
 from rocketq import LocalCluster
 from rocketq.client import Client
+from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source
 
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as made:
+    with PatientClient(cluster.nameservers) as made:
         yield made
 
 

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rocketq import LocalCluster
-from rocketq.client import Client
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message
 from rocketq.protocol.frame import HEADER_BYTES
+from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source
 
 SEGMENT = "commitlog/00000000000000000000"
@@ -37,7 +37,7 @@ class Rotten:
 
 @pytest.fixture(scope="module")
 def rotten() -> Iterator[Rotten]:
-    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=1) as cluster, PatientClient(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         with client.producer() as producer:
             for frame in (b"the first message", BODY, b"the seventh message"):
@@ -85,12 +85,12 @@ def test_a_task_over_a_damaged_frame_raises_the_facts(rotten: Rotten, given: dic
 
 def test_a_consumer_gets_what_precedes_the_damage_and_then_the_facts(rotten: Rotten) -> None:
     with (
-        Client([rotten.nameserver]) as client,
+        PatientClient([rotten.nameserver]) as client,
         client.pull_consumer("orders", start="earliest") as consumer,
     ):
-        assert [each.offset for each in consumer.poll(timeout_ms=30_000)] == [0, 1, 2]
+        assert [each.offset for each in consumer.poll(timeout_ms=60_000)] == [0, 1, 2]
         with pytest.raises(CorruptFrame) as caught:
-            consumer.poll(timeout_ms=30_000)
+            consumer.poll(timeout_ms=60_000)
         check(str(caught.value), rotten)
         consumer.seek(next(iter(consumer.positions())), caught.value.facts["last_offset"] + 1)
-        assert [each.offset for each in consumer.poll(timeout_ms=30_000)] == [6, 7, 8]
+        assert [each.offset for each in consumer.poll(timeout_ms=60_000)] == [6, 7, 8]

@@ -218,7 +218,7 @@ class Claims(Lives):
             self.driver.store.close()
 
 
-TestClaims = pytest.mark.timeout(300)(Claims.TestCase)
+TestClaims = Claims.TestCase
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ class StoreAndModel(Lives):
 
 
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-TestStoreAndModel = pytest.mark.timeout(300)(StoreAndModel.TestCase)
+TestStoreAndModel = StoreAndModel.TestCase
 TestStoreAndModel.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=_RELAXED
 )

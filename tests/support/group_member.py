@@ -12,7 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
-from rocketq import Client, ConsumedMessage
+from rocketq import ConsumedMessage
+from tests.support.patience import PatientClient
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         os.write(written, f"{place.topic} {place.broker} {place.queue} {message.offset}\n".encode())
 
     with (
-        Client(given.nameserver) as mq,
+        PatientClient(given.nameserver) as mq,
         mq.listener(
             given.topic, handle, group=given.group, ordered=given.ordered, workers=2, commit_ms=50,
             session_timeout_ms=given.session_timeout_ms,

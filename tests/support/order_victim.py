@@ -17,9 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from rocketq import Client, TransactionState
+from rocketq import TransactionState
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.protocol.transaction_documents import DecideAnswer
+from tests.support.patience import PatientClient
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "transactions.md"
 GROUP: Final = "orders-tx"
@@ -86,7 +87,7 @@ def main(nameservers: str, path: str, order: str, fatal_step: str) -> None:
     database = sqlite3.connect(path, timeout=60, factory=Database)
     database.set_trace_callback(statement)
     check = partial(names["check_with"], path)
-    with Client(nameservers) as mq, mq.transactions(GROUP, check=check) as tp:
+    with PatientClient(nameservers) as mq, mq.transactions(GROUP, check=check) as tp:
         reached("begun")
         names["place_order"](tp, database, order, 42)
         reached("block ended")

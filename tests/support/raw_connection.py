@@ -111,7 +111,7 @@ class Connection:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(30)
+        self.socket.settimeout(60)
         self.socket.connect((parts.hostname, parts.port))
         self._read = bytearray()
 
@@ -165,7 +165,7 @@ class Connection:
                     self._read += self.socket.recv(65536)
                     return
         finally:
-            self.socket.settimeout(30)
+            self.socket.settimeout(60)
 
     def close(self) -> None:
         self.socket.close()
@@ -189,5 +189,5 @@ def background(function: Any) -> Iterator[None]:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     yield
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()

@@ -28,9 +28,10 @@ from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.support.conditions import wait_until
 from tests.support.http_client import stream
+from tests.support.patience import patient_transport
 
 #: Far longer than any answer takes.
-CALL_MS = 30_000
+CALL_MS = 60_000
 
 
 @dataclass
@@ -80,10 +81,13 @@ class SinkCluster:
         self.nodes: list[Node] = []
 
     def __enter__(self) -> Self:
-        transport = self._stack.enter_context(Transport())
+        transport = self._stack.enter_context(patient_transport())
         nameserver = self._stack.enter_context(ServerThread(create_nameserver(NameServerConfig())))
         self.nameserver = NameServerApi(transport, nameserver.address)
-        quick = {"sink_retry_ms": 20, "heartbeat_ms": 50, "lease_ms": 10_000, **self._fields}
+        quick = {
+            "sink_retry_ms": 20, "sink_commit_wait_ms": 30_000, "heartbeat_ms": 50, "lease_ms": 60_000,
+            **self._fields,
+        }  # fmt: skip
         for name in "abcdef"[: self._count]:
             config = BrokerConfig(
                 name=name, data_dir=self._directory / name, port=0, nameservers=(nameserver.address,), **quick

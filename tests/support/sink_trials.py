@@ -48,7 +48,7 @@ ROWS_OF_QUEUE: Final = 12
 QUEUES: Final = 2
 POLL_S: Final = 0.02
 #: A life that lasts longer hangs.
-LIFE_S: Final = 240
+LIFE_S: Final = 600
 LIVES_MAX: Final = 12
 ROOT: Final = Path(__file__).parents[2]
 
@@ -112,7 +112,7 @@ class Bench:
         """Fill the source topic, and make the faulty sink known."""
         self.spark.dataSource.register(FaultySource)
         self.client.create_topic(self.source, queues=QUEUES)
-        with self.client.producer(timeout_ms=30_000) as producer:
+        with self.client.producer(timeout_ms=60_000) as producer:
             for number, queue in enumerate(self.client.route(self.source).write_queues()):
                 # Queues 0 and 1 have the same values, and so have 2 and 3.
                 first = (number // 2) * ROWS_OF_QUEUE

@@ -20,8 +20,9 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.client import Client
 from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi
+from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.nameserver_documents import TopicRoute
+from rocketq.protocol.nameserver_documents import TopicRoute, UnregisterRequest
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Stream:
 
 def fill(client: Client, topic: str, per_queue: int, queues: Iterable[MessageQueue] | None = None) -> None:
     """Send `per_queue` messages to each queue, in one batch each; the body says queue and number."""
-    with client.producer(timeout_ms=30_000) as producer:
+    with client.producer(timeout_ms=60_000) as producer:
         for queue in queues if queues is not None else client.route(topic).write_queues():
             bodies = [f"{queue}#{i}".encode() for i in range(per_queue)]
             producer.send_batch(topic, pa.table({"body": pa.array(bodies, pa.binary())}), queue=queue)
@@ -105,6 +106,16 @@ def grow(client: Client, source: Source, queues: int) -> None:
     """Give the topic more queues, and wait until the NameServers tell of them."""
     client.alter_topic(source.topic, read_queues=queues, write_queues=queues)
     await_route(source, lambda route: all(data.write_queues >= queues for data in route.queues))
+
+
+def forget(source: Source, broker: str) -> None:
+    """Make the NameServers forget a broker that is dead, as they do when its lease ends."""
+    transport = connection_to(tuple(source.nameservers)).transport
+    for address in source.nameservers:
+        nameserver = NameServerApi(transport, address)
+        (dead,) = (live for live in nameserver.cluster().brokers if live.identity.broker == broker)
+        nameserver.unregister(UnregisterRequest(dead.identity))
+    await_brokers(source, 1)
 
 
 def await_brokers(source: Source, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from rocketq.http_server.runner import Binding, ServerThread
 from rocketq.local_cluster.server_process import ServerProcess
 from rocketq.model import TopicConfig
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.net.transport import Transport
 from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion, UnregisterRequest
 from rocketq_broker.app import create_app
 from rocketq_broker.cluster.registrar import Registrar
@@ -22,8 +22,9 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import StartBroker
-from tests.support.conditions import wait_until
+from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.http_client import Http, numbered, stream
+from tests.support.patience import patient_transport
 
 SEND_HEAD = (
     b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
@@ -31,7 +32,6 @@ SEND_HEAD = (
 )
 BODY = stream(numbered(3))
 IDENTITY = BrokerIdentity("default", "broker-x", 0, "http://127.0.0.1:1")
-WAIT_MS = 20_000
 
 
 class Table:
@@ -56,7 +56,7 @@ StartNameServer = Callable[..., NameServerApi]
 def start_nameserver() -> Iterator[StartNameServer]:
     """Start a NameServer, on a given port if one is given; return how to call it."""
     running: list[ServerThread] = []
-    transport = Transport()
+    transport = patient_transport()
 
     def start(port: int = 0, **fields: Any) -> NameServerApi:
         server = ServerThread(create_nameserver(NameServerConfig(**fields)), binding=Binding(port=port))
@@ -150,7 +150,7 @@ def test_heartbeats_renew_the_lease_again_and_again(
     start_nameserver: StartNameServer, start_registrar: Callable[..., Registrar]
 ) -> None:
     nameserver = start_nameserver(scan_interval_ms=10)
-    start_registrar(Table(), nameserver.address, heartbeat_ms=20, lease_ms=5_000)
+    start_registrar(Table(), nameserver.address, heartbeat_ms=20, lease_ms=60_000)
     wait_until(lambda: bool(known_brokers(nameserver)))
     renewals = 0
     age_ms = 0
@@ -229,7 +229,7 @@ def test_a_stopping_broker_is_unlisted_while_it_finishes_its_calls(
         broker = Http(server.address)
         broker.create("orders")
         nameserver.route("orders", since=0, wait_ms=WAIT_MS)
-        with socket.create_connection((broker.host, broker.port), timeout=30) as client:
+        with socket.create_connection((broker.host, broker.port), timeout=60) as client:
             client.sendall(SEND_HEAD % len(BODY))
             assert client.recv(100).startswith(b"HTTP/1.1 100")
             server.call(app.begin_shutdown)
@@ -261,7 +261,10 @@ def test_a_killed_broker_is_forgotten_when_its_lease_ends(
         Http(address).create("orders")
         version = nameserver.route("orders", since=0, wait_ms=WAIT_MS).version
         process.kill()
-        with pytest.raises(RouteNotFound):
-            nameserver.route("orders", since=version, wait_ms=WAIT_MS)
+        with suppress(RouteNotFound):
+            # A lease that ended while the machine was busy, and a registration anew, are changes as well.
+            while True:
+                version = nameserver.route("orders", since=version, wait_ms=WAIT_MS).version
+        assert known_brokers(nameserver) == {}
     finally:
         process.kill()

@@ -8,13 +8,13 @@ from rocketq.clock import ManualClock
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.net.transport import Transport
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import StartBroker
 from tests.support.http_client import Http, numbered, stream
+from tests.support.patience import patient_transport
 
 
 def test_a_drained_broker_refuses_writes_and_serves_reads(broker: Http) -> None:
@@ -35,7 +35,7 @@ def test_a_drained_broker_refuses_writes_and_serves_reads(broker: Http) -> None:
 
 def test_producers_are_routed_around_a_drained_broker_and_readers_are_not(start_broker: StartBroker) -> None:
     with ServerThread(create_nameserver(NameServerConfig(port=0))) as nameserver:
-        api = NameServerApi(Transport(), nameserver.address)
+        api = NameServerApi(patient_transport(), nameserver.address)
         started = start_broker(name="broker-a", nameservers=(nameserver.address,))
         started.create("orders", read_queues=2, write_queues=2)
         route = api.route("orders", since=0, wait_ms=10_000)

@@ -61,7 +61,7 @@ def test_a_cancelled_message_is_not_delivered(broker: Http) -> None:
     assert cancel(broker, goes) == 200
     assert (show(broker, goes)["status"], show(broker, goes)["body"]) == ("cancelled", "after 400")
     assert [each["timer_id"] for each in broker.get("/v1/topics/orders/timers").json["timers"]] == [stays]
-    answer = broker.pull("orders", 0, 0, "application/json", wait_ms=30_000).json
+    answer = broker.pull("orders", 0, 0, "application/json", wait_ms=60_000).json
     assert [each["body"] for each in answer["messages"]] == ["after 400"]
     assert broker.total("orders") == 1
     assert (show(broker, stays)["status"], show(broker, goes)["status"]) == ("past", "past")

@@ -72,10 +72,10 @@ def test_automatic_creation_is_refused_where_it_is_not_allowed(
         None,
     ],
 )
-def test_a_topic_that_makes_no_sense_is_refused(broker: Http, document: Any) -> None:
-    answer = broker.put("/v1/topics/fresh", document)
+def test_a_topic_that_makes_no_sense_is_refused(refusing: Http, document: Any) -> None:
+    answer = refusing.put("/v1/topics/fresh", document)
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
-    assert broker.get("/v1/topics/fresh").status == 404
+    assert refusing.get("/v1/topics/fresh").status == 404
 
 
 def test_a_control_body_must_be_json_and_small(broker: Http) -> None:

@@ -187,14 +187,14 @@ def test_a_search_has_room_while_it_runs_and_gives_it_back(
 
     def held(store: MessageStore, query: Any) -> Any:
         searching.set()
-        assert go.wait(30)
+        assert go.wait(60)
         return found(store, query)
 
     monkeypatch.setattr(MessageStore, search, held)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(broker.get, f"/v1/topics/orders/messages?{query}")
-        assert searching.wait(30)
+        assert searching.wait(60)
         assert broker.pull("orders", 0, 0, JSON).code == "SYSTEM_BUSY"
         go.set()
-        assert answer.result(30).status == 200
+        assert answer.result(60).status == 200
     assert broker.pull("orders", 0, 0, JSON).status == 200

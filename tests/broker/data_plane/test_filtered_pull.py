@@ -91,14 +91,14 @@ def test_nothing_that_matches_is_an_answer_that_advances(broker: Http) -> None:
 def test_a_held_call_ends_only_with_a_message_that_matches(broker: Http) -> None:
     answers: list[Any] = []
     holding = threading.Thread(
-        target=lambda: answers.append(broker.pull("orders", 0, 0, tag="paid", wait_ms=30_000))
+        target=lambda: answers.append(broker.pull("orders", 0, 0, tag="paid", wait_ms=60_000))
     )
     holding.start()
     for number in range(5):
         broker.send("orders", stream([Message(b"%d" % number, tag="open")]), "?queue=0")
     assert not answers
     broker.send("orders", stream([Message(b"yes", tag="paid")]), "?queue=0")
-    holding.join(30)
+    holding.join(60)
     assert offsets(answers[0]) == [5]
 
 

@@ -15,7 +15,7 @@ from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.support.http_client import Http, numbered, stream
 
-ANSWER_S = 30
+ANSWER_S = 60
 
 
 class ColdDisk:

@@ -52,12 +52,12 @@ ways = pytest.mark.parametrize("send", WAYS.values(), ids=WAYS)
     ],
 )
 def test_what_no_message_may_have_is_refused_and_nothing_is_stored(
-    broker: Http, send: Send, message: Message, field: str, value: str
+    refusing: Http, send: Send, message: Message, field: str, value: str
 ) -> None:
-    answer = send(broker, "orders", message)
+    answer = send(refusing, "orders", message)
     assert (answer.status, answer.code) == (400, "INVALID_MESSAGE")
     assert (answer.json["facts"]["field"], answer.json["facts"]["value"]) == (field, value)
-    assert broker.total("orders") == 0
+    assert refusing.total("orders") == 0
 
 
 def test_the_row_of_a_refused_message_counts_over_the_whole_body(broker: Http) -> None:
@@ -71,10 +71,10 @@ def test_the_row_of_a_refused_message_counts_over_the_whole_body(broker: Http) -
 
 @ways
 @pytest.mark.parametrize("topic", ["%25RETRY%25billing", "%25DLQ%25billing", "TBW102", "rmq_sys_x"])
-def test_nobody_sends_to_a_reserved_topic(broker: Http, send: Send, topic: str) -> None:
-    answer = send(broker, topic, Message(b"x"))
+def test_nobody_sends_to_a_reserved_topic(refusing: Http, send: Send, topic: str) -> None:
+    answer = send(refusing, topic, Message(b"x"))
     assert (answer.status, answer.code) == (403, "RESERVED_NAME")
-    assert [each["name"] for each in broker.get("/v1/topics").json["topics"]] == ["orders"]
+    assert [each["name"] for each in refusing.get("/v1/topics").json["topics"]] == ["orders"]
 
 
 def test_nobody_creates_a_reserved_topic_or_commits_for_a_reserved_group(broker: Http) -> None:

@@ -165,12 +165,12 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
-def test_a_bad_arrow_body_is_refused_and_nothing_is_stored(broker: Http, name: str) -> None:
+def test_a_bad_arrow_body_is_refused_and_nothing_is_stored(refusing: Http, name: str) -> None:
     body, code, status = BAD_BODIES[name]
-    answer = broker.send("orders", body, "?queue=0")
+    answer = refusing.send("orders", body, "?queue=0")
     assert (answer.status, answer.code) == (status, code)
     assert set(answer.json) == {"code", "message", "hint", "facts"}
-    assert broker.total("orders") == 0
+    assert refusing.total("orders") == 0
 
 
 def test_an_integer_beyond_64_bits_is_refused_as_such(broker: Http) -> None:
@@ -217,10 +217,10 @@ def test_a_key_given_twice_is_refused_by_name_and_nothing_is_done(broker: Http) 
         (json.dumps({"messages": [{"body": "a", "tag": "t" * 256}]}).encode(), "TOO_LARGE"),
     ],
 )
-def test_a_bad_json_body_is_refused_and_nothing_is_stored(broker: Http, body: bytes, code: str) -> None:
-    answer = broker.send("orders", body, headers=JSON)
+def test_a_bad_json_body_is_refused_and_nothing_is_stored(refusing: Http, body: bytes, code: str) -> None:
+    answer = refusing.send("orders", body, headers=JSON)
     assert answer.code == code
-    assert broker.total("orders") == 0
+    assert refusing.total("orders") == 0
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ def test_a_bad_json_body_is_refused_and_nothing_is_stored(broker: Http, body: by
         ("?queue=%FF", "INVALID_REQUEST", 400),
     ],
 )
-def test_a_bad_queue_parameter_is_refused(broker: Http, query: str, code: str, status: int) -> None:
-    answer = broker.send("orders", stream(numbered(1), numbered(1)), query)
+def test_a_bad_queue_parameter_is_refused(refusing: Http, query: str, code: str, status: int) -> None:
+    answer = refusing.send("orders", stream(numbered(1), numbered(1)), query)
     assert (answer.status, answer.code) == (status, code)
-    assert broker.total("orders") == 0
+    assert refusing.total("orders") == 0
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_a_bad_queue_parameter_is_refused(broker: Http, query: str, code: str, s
     ],
 )
 def test_a_content_type_or_encoding_that_is_not_spoken_is_refused(
-    broker: Http, headers: dict[str, str]
+    refusing: Http, headers: dict[str, str]
 ) -> None:
-    answer = broker.send("orders", GOOD, headers=headers)
+    answer = refusing.send("orders", GOOD, headers=headers)
     assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
-    assert broker.total("orders") == 0
+    assert refusing.total("orders") == 0
 
 
 def test_a_content_type_may_carry_parameters(broker: Http) -> None:
@@ -331,7 +331,7 @@ def test_wrong_methods_are_refused(broker: Http) -> None:
 def test_bytes_in_flight_over_the_limit_get_system_busy(start_broker: StartBroker) -> None:
     broker = start_broker(request_bytes_max=1 << 20, in_flight_bytes_max=1 << 20)
     broker.create("orders")
-    with socket.create_connection((broker.host, broker.port), timeout=30) as slow:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as slow:
         slow.sendall(
             b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n"
             b"content-type: application/vnd.apache.arrow.stream\r\nexpect: 100-continue\r\n\r\n"
@@ -346,7 +346,7 @@ def test_bytes_in_flight_over_the_limit_get_system_busy(start_broker: StartBroke
 
 def begun(broker: Http, head: bytes, body: bytes) -> socket.socket:
     """Begin a send and have the broker take what there is of it; it is not ended."""
-    client = socket.create_connection((broker.host, broker.port), timeout=30)
+    client = socket.create_connection((broker.host, broker.port), timeout=60)
     client.sendall(
         b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
         b"content-type: application/vnd.apache.arrow.stream\r\n" + head + b"\r\n"

@@ -24,7 +24,7 @@ def alone(broker: Http, properties: dict[str, str], body: bytes = b"x", queue: s
 
 def delivered(broker: Http, queue: int, offset: int) -> dict[str, Any]:
     """The message at an offset, once it is there: a long poll, not a sleep."""
-    answer = broker.pull("orders", queue, offset, "application/json", wait_ms=30_000)
+    answer = broker.pull("orders", queue, offset, "application/json", wait_ms=60_000)
     message: dict[str, Any] = answer.json["messages"][0]
     return message
 

@@ -111,8 +111,8 @@ def test_an_interval_without_messages_has_one_empty_page(filled: Http) -> None:
         ("key=a&page=1-2-3", "parameter page"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(broker: Http, query: str, where: str) -> None:
-    answer = broker.get(f"{PATH}?{query}")
+def test_a_search_that_makes_no_sense_is_refused(refusing: Http, query: str, where: str) -> None:
+    answer = refusing.get(f"{PATH}?{query}")
     assert (answer.status, answer.code) == (400, "INVALID_REQUEST")
     assert answer.json["facts"]["where"] == where
 

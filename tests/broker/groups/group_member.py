@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import (
     ClaimAnswer,
     ClaimedOffset,
@@ -18,8 +17,8 @@ from rocketq.protocol.group_documents import (
     QueueOfTopic,
     Subscription,
 )
-
-WAIT_MS = 20_000
+from tests.support.conditions import WAIT_MS
+from tests.support.patience import patient_transport
 
 Place = tuple[str, int]
 T = TypeVar("T")
@@ -33,7 +32,7 @@ class GroupMember:
     """One member of group `billing`; the number is its age, and the smallest is the oldest."""
 
     def __init__(self, address: str, number: int, group: str = "billing") -> None:
-        self.transport = Transport()
+        self.transport = patient_transport()
         self.api = BrokerApi(self.transport, "broker-0", address)
         self.group = group
         self.client_id = f"10.0.0.{number}@7#1"

@@ -114,7 +114,7 @@ def test_a_held_pull_does_not_give_messages_to_an_owner_of_old(filled: Http, new
 
     def pull() -> Any:
         return member.api.pull(
-            "orders", 0, 9, wait_ms=20_000, group="billing", client_id=member.client_id, epoch=epoch
+            "orders", 0, 9, wait_ms=60_000, group="billing", client_id=member.client_id, epoch=epoch
         )
 
     held = member.run(pull)

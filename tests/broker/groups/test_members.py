@@ -42,6 +42,7 @@ from rocketq_broker.config import BrokerConfig
 from tests.broker.conftest import StartBroker
 from tests.broker.groups.conftest import NewMember
 from tests.broker.groups.group_member import GroupMember, close_all, owners
+from tests.support.conditions import WAIT_MS
 from tests.support.http_client import Http, numbered, stream
 
 #: A member in a process of its own: it joins, claims, says so, and watches until it is killed.
@@ -112,12 +113,12 @@ def test_a_killed_member_is_missed_and_its_queues_are_released(broker: Http, new
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "joined\n"
-        found = member.watch_now(version, wait_ms=20_000)
+        found = member.watch_now(version, wait_ms=WAIT_MS)
         assert ids(found) == [member.client_id, "10.0.0.2@7#1"]
         assert member.claim(0).refused[0].owner == "10.0.0.2@7#1"
         process.send_signal(signal.SIGKILL)
         # Far below the session's timeout of 120 s, which is longer than this watch.
-        found = member.watch_now(found.version, wait_ms=60_000)
+        found = member.watch_now(found.version, wait_ms=WAIT_MS)
         assert ids(found) == [member.client_id]
         assert member.epochs(0, 1).keys() == {0, 1}
     finally:
@@ -145,9 +146,10 @@ def test_a_watch_that_breaks_beside_another_one_ends_no_session(broker: Http, ne
 def test_a_silent_member_is_dropped_after_its_session_timeout(new_member: NewMember) -> None:
     first, silent = new_member(1), new_member(2)
     first.join()
-    version = silent.join(session_timeout_ms=1_000).members_version
+    silent.join()
     silent.claim(0, 1, 2, 3)
-    found = first.watch_now(version, wait_ms=30_000)
+    version = silent.join(session_timeout_ms=1_000).members_version
+    found = first.watch_now(version, wait_ms=WAIT_MS)
     assert ids(found) == [first.client_id]
     with pytest.raises(MemberUnknown):
         silent.claim(0)
@@ -206,9 +208,9 @@ def test_many_members_that_come_at_once_are_all_told(new_member: NewMember) -> N
     threads = [threading.Thread(target=each.join) for each in others]
     for thread in threads:
         thread.start()
-    found = first.watch_now(version, wait_ms=20_000)
+    found = first.watch_now(version, wait_ms=WAIT_MS)
     while len(found.members) < 21:
-        found = first.watch_now(found.version, wait_ms=20_000)
+        found = first.watch_now(found.version, wait_ms=WAIT_MS)
     for thread in threads:
         thread.join()
 

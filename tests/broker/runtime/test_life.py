@@ -19,11 +19,13 @@ from typing import Any
 
 import pytest
 
-from rocketq.http_server.runner import ServerThread
+from rocketq.errors import InvalidConfiguration
+from rocketq.http_server.runner import Binding, ServerThread
 from rocketq.local_cluster.server_process import ServerProcess
 from rocketq.model import Message
+from rocketq_broker.__main__ import config_of, parser
 from rocketq_broker.app import create_app
-from rocketq_broker.config import BrokerConfig
+from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.support.http_client import ARROW, Http, numbered, stream
@@ -61,7 +63,7 @@ def test_sigterm_answers_held_calls_and_ends_in_good_order(process: ServerProces
         waiting = pool.submit(broker.pull, "orders", 0, 0, wait_ms=60_000)
         wait_until_held(broker, 1)
         assert process.stop() == 0
-        answer = waiting.result(10)
+        answer = waiting.result(60)
     assert answer.status == 200
     assert answer.header("x-rocketq-status") == "NO_NEW_MSG"
     process.start()
@@ -73,7 +75,7 @@ def test_a_send_under_way_is_finished_before_the_end(process: ServerProcess) -> 
     broker = Http(process.address)
     broker.create("orders")
     body = stream(numbered(3))
-    with socket.create_connection((broker.host, broker.port), timeout=30) as client:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as client:
         client.sendall(
             b"POST /v1/topics/orders/messages?queue=0 HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
             b"content-type: application/vnd.apache.arrow.stream\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -165,10 +167,24 @@ def test_a_directory_in_use_is_refused_with_the_reason(process: ServerProcess, t
         [],
     ],
 )
-def test_arguments_that_make_no_sense_start_nothing(tmp_path: Path, arguments: list[str]) -> None:
-    done = run(
-        *arguments, "--data-dir", str(tmp_path / "data"), *([] if "--port" in arguments else ["--port", "0"])
-    )
+def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[str]) -> None:
+    with pytest.raises((InvalidConfiguration, SystemExit)):
+        configured([*arguments, "--data-dir", str(tmp_path / "data")])
+
+
+def configured(arguments: list[str]) -> Binding:
+    """What the process makes of its command line before it opens anything."""
+    config = config_of(parser().parse_args(arguments))
+    return Binding(config.host, config.port)
+
+
+def test_the_arguments_of_a_broker_are_not_refused(tmp_path: Path) -> None:
+    assert configured(["--name", "a", "--data-dir", str(tmp_path / "data")]).port == DEFAULT_PORT
+
+
+@pytest.mark.parametrize("arguments", [["--name", "a.b", "--port", "0"], []], ids=["a value", "the grammar"])
+def test_a_process_with_wrong_arguments_starts_nothing(tmp_path: Path, arguments: list[str]) -> None:
+    done = run(*arguments, "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 2
     assert done.stderr != ""
     assert done.stdout == ""
@@ -186,7 +202,7 @@ def test_held_calls_are_released_when_the_server_stops(tmp_path: Path) -> None:
         ]
         wait_until_held(broker, 2)
         server.__exit__(None, None, None)
-        assert [each.result(10).status for each in waiting] == [200, 200]
+        assert [each.result(60).status for each in waiting] == [200, 200]
 
 
 def test_after_a_fault_of_the_log_nothing_more_is_acknowledged(
@@ -208,8 +224,8 @@ def test_after_a_fault_of_the_log_nothing_more_is_acknowledged(
             monkeypatch.setattr(os, "pwritev", failing)
             refused = broker.send("orders", stream(numbered(1)), "?queue=0")
             assert (refused.status, refused.code) == (503, "BROKER_UNAVAILABLE")
-            assert held.result(10).status == 200
-        assert asked_to_stop.wait(10)
+            assert held.result(60).status == 200
+        assert asked_to_stop.wait(60)
         for answer in (
             broker.send("orders", stream(numbered(1))),
             broker.pull("orders", 0, 0),

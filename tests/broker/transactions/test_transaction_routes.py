@@ -127,7 +127,7 @@ def test_a_transaction_that_is_not_known_is_not_found(broker: Http) -> None:
 def test_a_check_comes_with_the_first_message(quick: Http) -> None:
     key = "property.region=eu&key=o-1&tag=paid"
     quick.send("orders", b"\xff\x00", query("tx-1") + "&" + key, PLAIN)
-    (check,) = checks(quick, wait_ms=30_000)
+    (check,) = checks(quick, wait_ms=60_000)
     message = check["message"]
     assert (check["transaction"], check["check"]) == ("tx-1", 1)
     assert (message["topic"], message["queue"], message["key"], message["tag"]) == (
@@ -141,7 +141,7 @@ def test_a_check_comes_with_the_first_message(quick: Http) -> None:
 
 def test_a_check_is_for_its_own_group_and_for_one_call(quick: Http) -> None:
     half(quick, "tx-1")
-    (check,) = checks(quick, wait_ms=30_000)
+    (check,) = checks(quick, wait_ms=60_000)
     assert check["transaction"] == "tx-1"
     assert checks(quick, group="another") == []
 
@@ -155,21 +155,21 @@ def test_no_check_is_made_of_what_is_decided(quick: Http) -> None:
     half(quick, "tx-1")
     half(quick, "tx-2")
     decide(quick, "tx-1", "commit")
-    assert [each["transaction"] for each in checks(quick, wait_ms=30_000)] == ["tx-2"]
+    assert [each["transaction"] for each in checks(quick, wait_ms=60_000)] == ["tx-2"]
 
 
 def parked(broker: Http, transaction: str) -> dict[str, Any]:
     """Take every check of a transaction; return its message from the parking topic once it is there."""
     seen = 0
     while seen < 3:
-        seen += len(checks(broker, wait_ms=30_000, limit=1))
+        seen += len(checks(broker, wait_ms=60_000, limit=1))
     answer = broker.pull("orders", 0, 0)
     assert answer.status == 200
     topic = "TRANS_CHECK_MAX_TIME_TOPIC"
     while broker.get(f"/v1/topics/{topic}").status == 404:
         # A held call of 20 ms instead of a sleep: nothing is due any more.
         assert checks(broker, wait_ms=20) == []
-    found: dict[str, Any] = broker.pull(topic, 0, 0, "application/json", wait_ms=30_000).json["messages"][0]
+    found: dict[str, Any] = broker.pull(topic, 0, 0, "application/json", wait_ms=60_000).json["messages"][0]
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketq import BrokerUnreachable, Client, LocalCluster, NameServersUnreachable, NotFound
+from rocketq import BrokerUnreachable, LocalCluster, NameServersUnreachable, NotFound
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.admin.groups import QueueProgress
 from rocketq.errors import InvalidConfiguration, InvalidRequest
@@ -15,8 +15,8 @@ from rocketq.errors.group_errors import GroupNotFound
 from rocketq.errors.sink_errors import SinkNotFound
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from tests.support.patience import PatientClient, patient_transport
 
 #: Nothing listens there: the port is reserved (RFC 6335, tcpmux).
 NOBODY = "http://127.0.0.1:1"
@@ -55,7 +55,7 @@ def test_a_nameserver_that_is_down_is_named_beside_the_views_of_the_others(clust
 def test_the_progress_of_a_group_is_told_for_each_queue(
     cluster: LocalCluster, admin: ClusterAdmin, topic: str
 ) -> None:
-    with Client(cluster.nameservers) as mq:
+    with PatientClient(cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1, brokers=["broker-a"])
         with mq.producer() as producer:
             for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_sink_is_described_and_deleted_on_the_chosen_brokers(admin: ClusterAdm
 
 
 def test_a_call_without_an_answer_raises_the_error_of_its_kind_of_server() -> None:
-    with Transport() as transport:
+    with patient_transport() as transport:
         with pytest.raises(BrokerUnreachable, match=f"broker-a at {NOBODY}"):
             BrokerApi(transport, "broker-a", NOBODY).version()
         with pytest.raises(NameServersUnreachable, match=NOBODY):
@@ -105,5 +105,5 @@ def test_an_answer_of_another_shape_is_refused_and_names_the_server(cluster: Loc
     address = cluster.nameservers[0]
     # The NameServer's list of topics has no `broker`.
     of_a_nameserver = f"the answer of broker broker-a at {address}"
-    with Transport() as transport, pytest.raises(InvalidRequest, match=of_a_nameserver):
+    with patient_transport() as transport, pytest.raises(InvalidRequest, match=of_a_nameserver):
         BrokerApi(transport, "broker-a", address).topics()

@@ -12,7 +12,6 @@ from rocketq.errors import InvalidConfiguration, QueueNotFound, TopicNotFound
 from rocketq.errors.group_errors import GroupNotFound, MembersActive
 from rocketq.model import GroupKind, MessageModel, MessageQueue
 from rocketq.net.broker_api import BrokerApi, master_of
-from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.group_documents import (
     Heartbeat,
@@ -20,13 +19,14 @@ from rocketq.protocol.group_documents import (
     ResetTarget,
     Subscription,
 )
+from tests.support.patience import PatientClient, patient_transport
 
 MEMBER = "10.0.0.1@7"
 
 
 @pytest.fixture
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as made:
+    with PatientClient(cluster.nameservers) as made:
         yield made
 
 
@@ -39,7 +39,7 @@ def brokers(mq: Client, topic: str) -> Iterator[dict[str, BrokerApi]]:
             producer.send_batch(
                 topic, [Message(b"a"), Message(b"b"), Message(b"c")], queue=MessageQueue(topic, broker, 0)
             )
-    with Transport() as transport:
+    with patient_transport() as transport:
         yield {name: master_of(mq.route(topic), name, transport) for name in sorted(mq.describe_topic(topic))}
 
 

@@ -1,15 +1,11 @@
-"""What tests of consumer groups share: filling topics, waiting for a condition, and taking messages."""
+"""What tests of consumer groups share: filling topics, and taking messages."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from rocketq import Client, ConsumedMessage, Consumer, Listener, Message, MessageQueue
-
-WAIT_S = 60.0
-WAIT_MS = 60_000
+from tests.support.conditions import WAIT_MS, wait_until
 
 
 def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) -> None:
@@ -25,15 +21,6 @@ def one_queue(mq: Client, topic: str, count: int) -> None:
     mq.create_topic(topic, queues=1, brokers=["broker-a"])
     with mq.producer() as producer:
         producer.send_batch(topic, [Message(b"%d" % n) for n in range(count)])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Look at a condition, again and again, until it holds."""
-    deadline = time.monotonic() + WAIT_S
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "it never came about"
-        pause.wait(0.005)
 
 
 def take(consumer: Consumer, count: int, at_once: int = 500) -> list[ConsumedMessage]:
@@ -63,4 +50,4 @@ def wait_for_shares(members: Collection[Consumer | Listener], queues: int) -> No
         covered = set().union(*found)
         return len(covered) == sum(sizes) == queues and max(sizes) - min(sizes) <= 1
 
-    wait_for(are_even)
+    wait_until(are_even)

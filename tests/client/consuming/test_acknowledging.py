@@ -18,20 +18,14 @@ from rocketq import (
 )
 from rocketq.clock import ManualClock
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import Transport
-from tests.client.consuming.groups_support import (
-    WAIT_MS,
-    fill,
-    numbers,
-    one_queue,
-    take,
-    wait_for,
-)
+from tests.client.consuming.groups_support import fill, numbers, one_queue, take
+from tests.support.conditions import WAIT_MS, wait_until
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -76,7 +70,7 @@ def test_a_loop_acknowledges_a_message_when_it_asks_for_the_next(mq: Client, top
 
 def test_a_loop_that_was_left_tries_its_message_again_later(cluster: LocalCluster, topic: str) -> None:
     clock = ManualClock()
-    with Client(cluster.nameservers, clock=clock) as mq:
+    with PatientClient(cluster.nameservers, clock=clock) as mq:
         fill(mq, topic, 3, queues=1)
         with mq.consumer("g-left", [topic]) as consumer:
             for message in consumer:
@@ -242,7 +236,7 @@ def test_committing_without_arguments_covers_what_was_handed_out(mq: Client, top
 
 def test_the_progress_is_stored_while_a_loop_runs(cluster: LocalCluster, mq: Client, topic: str) -> None:
     fill(mq, topic, 50, queues=1)
-    with Transport() as transport, mq.consumer("g-beat", [topic], commit_ms=20) as consumer:
+    with patient_transport() as transport, mq.consumer("g-beat", [topic], commit_ms=20) as consumer:
         take(consumer, 50)
         consumer.poll(timeout_ms=0)
         apis = [BrokerApi(transport, *pair) for pair in cluster.brokers.items()]
@@ -251,4 +245,4 @@ def test_the_progress_is_stored_while_a_loop_runs(cluster: LocalCluster, mq: Cli
             found = (api.group_offsets("g-beat", topic).offsets for api in apis)
             return sum(one.offset for each in found for one in each)
 
-        wait_for(lambda: stored() == 50)
+        wait_until(lambda: stored() == 50)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from rocketq import Client, Consumer, InvalidConfiguration, LocalCluster
-from tests.client.consuming.groups_support import fill, numbers, take, wait_for
+from tests.client.consuming.groups_support import fill, numbers, take
+from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -68,7 +70,7 @@ def test_a_queue_that_appears_later_is_read_too(mq: Client, topic: str, tmp_path
     fill(mq, topic, 10, queues=1)
     with member(mq, topic, tmp_path / "offsets") as consumer:
         mq.alter_topic(topic, read_queues=2, write_queues=2)
-        wait_for(lambda: len(consumer.owned()) == 4)
+        wait_until(lambda: len(consumer.owned()) == 4)
 
 
 def test_a_file_belongs_to_one_member_at_a_time(mq: Client, topic: str, tmp_path: Path) -> None:

@@ -26,22 +26,15 @@ from rocketq import (
     Tag,
 )
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import SetGroupRequest
-from tests.client.consuming.groups_support import (
-    fill,
-    numbers,
-    one_queue,
-    shares,
-    take,
-    wait_for,
-    wait_for_shares,
-)
+from tests.client.consuming.groups_support import fill, numbers, one_queue, shares, take, wait_for_shares
+from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -79,10 +72,10 @@ def test_a_queue_waits_for_the_message_that_is_being_handled(mq: Client, topic: 
             if message.queue.broker == "broker-b":
                 break  # It is being handled; its queue is one of those that go to the next member.
         with mq.consumer("g-handle", [topic]) as two:
-            wait_for(lambda: len(two.owned()) == 1)
+            wait_until(lambda: len(two.owned()) == 1)
             assert message.queue not in two.owned()
             message.ack()
-            wait_for(lambda: message.queue in two.owned())
+            wait_until(lambda: message.queue in two.owned())
             assert two.owned()[message.queue] == message.offset + 1
 
 
@@ -126,9 +119,9 @@ def test_other_strategies_cover_all_queues_too(mq: Client, topic: str, allocatio
     group = f"g-{allocation}"
     with mq.consumer(group, [topic], allocation=allocation) as one:
         with mq.consumer(group, [topic], allocation=allocation) as two:
-            wait_for(lambda: len(one.owned()) + len(two.owned()) == 8)
+            wait_until(lambda: len(one.owned()) + len(two.owned()) == 8)
             assert not set.intersection(*shares([one, two]))
-        wait_for(lambda: len(one.owned()) == 8)
+        wait_until(lambda: len(one.owned()) == 8)
 
 
 def test_a_queue_that_appears_later_is_read_from_its_first_message(mq: Client, topic: str) -> None:
@@ -136,7 +129,7 @@ def test_a_queue_that_appears_later_is_read_from_its_first_message(mq: Client, t
     with mq.consumer("g-grow", [topic], start="latest") as consumer:
         mq.alter_topic(topic, read_queues=3, write_queues=3)
         fill(mq, topic, 60, first=20)
-        wait_for(lambda: len(consumer.owned()) == 6)
+        wait_until(lambda: len(consumer.owned()) == 6)
         read = take(consumer, 60)
     assert numbers(read) == list(range(20, 80))
 
@@ -151,7 +144,7 @@ def test_a_member_with_another_filter_is_told_and_gets_nothing(mq: Client, topic
         # The new filter takes effect when the last member with the old one has left.
         with mq.consumer("g-differ", {topic: Tag("sent")}) as two:
             one.close()
-            wait_for(lambda: len(two.owned()) == 4)
+            wait_until(lambda: len(two.owned()) == 4)
 
 
 def test_filters_are_those_of_each_topic(mq: Client, topic: str) -> None:
@@ -268,9 +261,10 @@ def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) ->
 def test_a_loop_ends_when_another_thread_closes_the_consumer(mq: Client, topic: str) -> None:
     fill(mq, topic, 0)
     consumer = mq.consumer("g-close", [topic])
-    closing = threading.Timer(0.05, consumer.close)
+    loop = iter(consumer)
+    closing = threading.Thread(target=consumer.close)
     closing.start()
-    assert list(consumer) == []
+    assert list(loop) == []
     closing.join()
     consumer.close()
     with pytest.raises(Closed):
@@ -281,7 +275,7 @@ def test_a_loop_ends_when_another_thread_closes_the_consumer(mq: Client, topic: 
 
 def test_a_disabled_group_is_refused(cluster: LocalCluster, mq: Client, topic: str) -> None:
     fill(mq, topic, 0)
-    with Transport() as transport:
+    with patient_transport() as transport:
         for name, address in cluster.brokers.items():
             BrokerApi(transport, name, address).set_group("g-disabled", SetGroupRequest(enabled=False))
     with pytest.raises(GroupDisabled):

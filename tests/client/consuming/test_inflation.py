@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rocketq import LocalCluster
-from rocketq.client import Client
 from rocketq.model import Message, PullStatus
 from rocketq.net.broker_api import Pulled
 from rocketq.protocol.message_schema import from_messages
 from tests.protocol.strategies import messages_frame
+from tests.support.patience import PatientClient
 
 MIB = 1 << 20
 
@@ -42,7 +42,7 @@ def test_an_answer_within_the_bound_is_taken_whole() -> None:
 
 
 def test_a_consumer_reads_on_where_a_bound_made_it_stop(cluster: LocalCluster, topic: str) -> None:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         client.create_topic(topic, queues=1)
         [queue, *_] = client.route(topic).write_queues()
         with client.producer() as producer:
@@ -53,7 +53,7 @@ def test_a_consumer_reads_on_where_a_bound_made_it_stop(cluster: LocalCluster, t
         got: list[int] = []
         with client.pull_consumer([topic], start="earliest") as consumer:
             while len(got) < 25:
-                messages = consumer.poll(max_messages=2, timeout_ms=20_000)
+                messages = consumer.poll(max_messages=2, timeout_ms=60_000)
                 assert messages, f"only {len(got)} messages came"
                 got += [message.body[0] for message in messages]
                 assert all(len(message.body) == 4 * MIB - 1000 for message in messages)

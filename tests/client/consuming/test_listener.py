@@ -12,12 +12,14 @@ import pytest
 
 from rocketq import Client, ConsumedMessage, InvalidConfiguration, Listener, LocalCluster, MessageQueue, Tag
 from rocketq.clock import ManualClock
-from tests.client.consuming.groups_support import fill, wait_for, wait_for_shares
+from tests.client.consuming.groups_support import fill, wait_for_shares
+from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -30,7 +32,7 @@ def test_a_decorated_function_is_called_for_each_message(mq: Client, topic: str)
         seen.append(int(message.body))
 
     assert isinstance(on_message, Listener)
-    wait_for(lambda: sum(on_message.lag().values()) == 0)
+    wait_until(lambda: sum(on_message.lag().values()) == 0)
     assert sorted(seen) == list(range(500))
     assert on_message.close()
     assert on_message.is_closed
@@ -42,7 +44,7 @@ def test_workers_handle_messages_at_the_same_time(mq: Client, topic: str) -> Non
     fill(mq, topic, 60)
     together = threading.Barrier(4)
     with mq.listener(topic, lambda _: together.wait(60), group="l-workers", workers=4) as listener:
-        wait_for(lambda: sum(listener.lag().values()) == 0)
+        wait_until(lambda: sum(listener.lag().values()) == 0)
 
 
 def test_with_order_one_worker_at_a_time_has_a_queue(mq: Client, topic: str) -> None:
@@ -61,7 +63,7 @@ def test_with_order_one_worker_at_a_time_has_a_queue(mq: Client, topic: str) -> 
             busy[message.queue] -= 1
 
     with mq.listener(topic, handle, group="l-order", ordered=True, workers=6) as listener:
-        wait_for(lambda: sum(listener.lag().values()) == 0)
+        wait_until(lambda: sum(listener.lag().values()) == 0)
     assert most == {1}
     assert all(offsets == list(range(len(offsets))) for offsets in handled.values())
     assert sum(map(len, handled.values())) == 600
@@ -77,7 +79,7 @@ def test_with_order_a_message_that_fails_holds_its_queue(mq: Client, topic: str)
             raise ArithmeticError
 
     with mq.listener(topic, handle, group="l-hold", ordered=True, suspend_ms=10) as listener:
-        wait_for(lambda: sum(listener.lag().values()) == 0)
+        wait_until(lambda: sum(listener.lag().values()) == 0)
     for offsets in handled.values():
         behind = [(offset, 1) for offset in range(3, offsets[-1][0] + 1)]
         assert offsets == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4), *behind]
@@ -95,13 +97,13 @@ def test_without_order_others_pass_a_message_that_fails(
         if number == 7 and message.attempt < 3:
             raise ArithmeticError("seven")
 
-    with Client(cluster.nameservers, clock=clock) as mq:
+    with PatientClient(cluster.nameservers, clock=clock) as mq:
         fill(mq, topic, 20, queues=1)
         with (
             caplog.at_level(logging.ERROR, "rocketq.consuming.listener"),
             mq.listener(topic, handle, group="l-pass") as listener,
         ):
-            wait_for(lambda: attempts.total() == 20)
+            wait_until(lambda: attempts.total() == 20)
             assert sum(listener.lag().values()) > 0, "the offset does not pass it"
             later = count(100)
 
@@ -111,8 +113,8 @@ def test_without_order_others_pass_a_message_that_fails(
                 fill(mq, topic, 1, first=next(later))
                 return attempts[7] == 3
 
-            wait_for(is_tried_again)
-            wait_for(lambda: sum(listener.lag().values()) == 0)
+            wait_until(is_tried_again)
+            wait_until(lambda: sum(listener.lag().values()) == 0)
     assert "seven" in caplog.text
     assert attempts[7] == 3
 
@@ -129,9 +131,9 @@ def test_a_listener_whose_queue_stops_says_so_and_goes_on_with_others(
         seen.add(int(message.body))
 
     with mq.listener(topic, handle, group="l-stop", max_attempts=1, workers=1) as listener:
-        wait_for(lambda: listener.error is not None)
-        wait_for(lambda: sum(1 for behind in listener.lag().values() if behind) == 1)
-        wait_for(lambda: "stands still" in caplog.text)
+        wait_until(lambda: listener.error is not None)
+        wait_until(lambda: sum(1 for behind in listener.lag().values() if behind) == 1)
+        wait_until(lambda: "stands still" in caplog.text)
     assert 50 not in seen
 
 
@@ -188,7 +190,7 @@ def test_a_function_cannot_close_its_own_listener(mq: Client, topic: str) -> Non
     go_on = threading.Event()
     listener = mq.listener(topic, lambda m: go_on.wait(60) and handle(m), group="l-self")
     go_on.set()
-    wait_for(lambda: sum(listener.lag().values()) == 0)
+    wait_until(lambda: sum(listener.lag().values()) == 0)
     listener.close()
     assert "wait for itself" in refused[0]
 

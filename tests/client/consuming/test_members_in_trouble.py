@@ -12,9 +12,10 @@ import pytest
 from rocketq import Client, ConsumedMessage, GroupDisabled, LocalCluster
 from rocketq.errors import ClaimLost, MemberUnknown
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import ResetRequest, ResetTarget, SetGroupRequest
-from tests.client.consuming.groups_support import fill, numbers, take, wait_for, wait_for_shares
+from tests.client.consuming.groups_support import fill, numbers, take, wait_for_shares
+from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +26,13 @@ def own_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def mq(own_cluster: LocalCluster) -> Iterator[Client]:
-    with Client(own_cluster.nameservers) as client:
+    with PatientClient(own_cluster.nameservers) as client:
         yield client
 
 
 @pytest.fixture
 def broker(own_cluster: LocalCluster) -> Iterator[BrokerApi]:
-    with Transport() as transport:
+    with patient_transport() as transport:
         yield BrokerApi(transport, "broker-a", own_cluster.brokers["broker-a"])
 
 
@@ -49,9 +50,9 @@ def test_members_keep_their_queues_when_a_broker_restarts(
         own_cluster.kill("broker-a")
         own_cluster.restart("broker-a")
         fill(mq, topic, 100, first=100)
-        wait_for(lambda: sum(one.lag().values()) + sum(two.lag().values()) >= 100)
+        wait_until(lambda: sum(one.lag().values()) + sum(two.lag().values()) >= 100)
         read += take(two, sum(two.lag().values()))
-        wait_for(lambda: bool(read.extend(one.poll(timeout_ms=50)) or read.extend(two.poll(timeout_ms=50))
+        wait_until(lambda: bool(read.extend(one.poll(timeout_ms=50)) or read.extend(two.poll(timeout_ms=50))
                               or len(read) >= 200))  # fmt: skip
         assert [set(one.owned()), set(two.owned())] == before
         one.commit()
@@ -82,7 +83,7 @@ def test_a_queue_whose_claim_was_lost_is_dropped_and_claimed_again(
         # The member's own thread may have found out first.
         with contextlib.suppress(ClaimLost, MemberUnknown):
             consumer.commit(messages[:5])
-        wait_for(lambda: len(consumer.owned()) == 1 and list(consumer.owned().values()) == [0])
+        wait_until(lambda: len(consumer.owned()) == 1 and list(consumer.owned().values()) == [0])
         assert numbers(take(consumer, 20)) == list(range(20)), "what was not committed comes again"
         for message in messages:
             message.ack()
@@ -106,11 +107,11 @@ def test_a_group_that_is_disabled_stops_its_members_until_it_is_enabled(
                 return True
             return False
 
-        wait_for(is_refused)
+        wait_until(is_refused)
         broker.set_group("t-off", SetGroupRequest(enabled=True))
         fill(mq, topic, 10, first=10)
-        wait_for(lambda: not is_refused() and len(consumer.owned()) == 1)
-        wait_for(lambda: sum(consumer.lag().values()) > 0)
+        wait_until(lambda: not is_refused() and len(consumer.owned()) == 1)
+        wait_until(lambda: sum(consumer.lag().values()) > 0)
 
 
 def test_a_listener_of_a_disabled_group_gets_nothing_more(mq: Client, broker: BrokerApi, topic: str) -> None:
@@ -123,15 +124,15 @@ def test_a_listener_of_a_disabled_group_gets_nothing_more(mq: Client, broker: Br
         assert go_on.wait(60)
 
     with mq.listener(topic, handle, group="t-mute", workers=1, retry_ms=20) as listener:
-        wait_for(lambda: len(seen) == 1)
+        wait_until(lambda: len(seen) == 1)
         broker.set_group("t-mute", SetGroupRequest(enabled=False))
-        wait_for(lambda: isinstance(listener.error, GroupDisabled) and listener.owned() == {})
+        wait_until(lambda: isinstance(listener.error, GroupDisabled) and listener.owned() == {})
         go_on.set()
     assert len(seen) == 1, "what was fetched and not begun is not handed out"
 
 
 def test_a_member_without_any_broker_says_so(topic: str) -> None:
-    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as mq:
+    with LocalCluster(brokers=1) as cluster, PatientClient(cluster.nameservers) as mq:
         fill(mq, topic, 0)
         cluster.kill("broker-a")
         with pytest.raises(Exception, match="broker-a"):

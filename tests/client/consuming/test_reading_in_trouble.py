@@ -18,11 +18,12 @@ from rocketq import (
     OffsetOutOfRange,
 )
 from rocketq.protocol.message_schema import from_messages
+from tests.support.conditions import WAIT_MS
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-WAIT_MS = 60_000
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def broker(small: SmallCluster) -> SmallBroker:
 
 @pytest.fixture
 def mq(small: SmallCluster) -> Iterator[Client]:
-    with Client(small.nameserver) as client:
+    with PatientClient(small.nameserver) as client:
         yield client
 
 

@@ -72,7 +72,7 @@ class Setting:
         self.fakes = [FakeNameServer(), FakeNameServer()]
         self.servers = [stack.enter_context(SmallServer(fake)) for fake in self.fakes]
         self.clock = ManualClock()
-        self.transport = stack.enter_context(Transport(TransportConfig(timeout_ms=10_000)))
+        self.transport = stack.enter_context(Transport(TransportConfig(timeout_ms=60_000)))
         self.cache = self.made([s.address for s in self.servers])
 
     def made(self, addresses: list[str]) -> RouteCache:
@@ -246,7 +246,7 @@ def test_while_one_thread_renews_a_route_others_go_on_with_the_old_one(setting: 
         # The renewal is stuck in the server for as long as this lock is held.
         renewing = threading.Thread(target=setting.cache.route, args=("t",))
         renewing.start()
-        assert fake.reached.wait(30)
+        assert fake.reached.wait(60)
         assert setting.cache.route("t") == old
     renewing.join()
 

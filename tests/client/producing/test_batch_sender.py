@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rocketq import Client, InvalidMessage, MessageQueue, SendFailed
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallCluster
 from tests.support.small_server import Answer
 
@@ -23,7 +24,7 @@ def small() -> Iterator[SmallCluster]:
 
 @pytest.fixture
 def mq(small: SmallCluster) -> Iterator[Client]:
-    with Client(small.nameserver) as client:
+    with PatientClient(small.nameserver) as client:
         yield client
 
 

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from rocketq import Client, SendFailed
+from rocketq import SendFailed
 from rocketq.errors import RocketqError
 from rocketq.producing.attempts.send_hooks import SendAttempt
 from rocketq.producing.selection.broker_probe import BrokerProbe
 from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
+from tests.support.conditions import WAIT_S
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallCluster
 from tests.support.small_server import Answer
-
-WAIT_S = 60
 
 
 class Questions:
@@ -146,7 +146,11 @@ class Broken:
 
 
 def test_a_producer_tells_of_a_broker_that_failed_and_asks_it() -> None:
-    with SmallCluster(brokers=1) as small, Client(small.nameserver) as mq, mq.producer(retries=0) as producer:
+    with (
+        SmallCluster(brokers=1) as small,
+        PatientClient(small.nameserver) as mq,
+        mq.producer(retries=0) as producer,
+    ):
         assert producer.faults() == {}
         small.brokers[0].script["send"] = [Answer(hang_up=True)]
         with pytest.raises(SendFailed):
@@ -159,7 +163,11 @@ def test_a_producer_tells_of_a_broker_that_failed_and_asks_it() -> None:
 
 def test_hooks_see_every_attempt_and_cannot_harm_it() -> None:
     seen = Seen()
-    with SmallCluster(brokers=1) as small, Client(small.nameserver) as mq, mq.producer() as producer:
+    with (
+        SmallCluster(brokers=1) as small,
+        PatientClient(small.nameserver) as mq,
+        mq.producer(linger_ms=60_000) as producer,
+    ):
         producer.add_hook(Broken())
         producer.add_hook(seen)
         small.brokers[0].script["send"] = [Answer(hang_up=True)]

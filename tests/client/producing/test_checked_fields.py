@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rocketq import Client, Closed, InvalidBatch, InvalidMessage, InvalidName, RocketqError, TooLarge
+from rocketq import Closed, InvalidBatch, InvalidMessage, InvalidName, RocketqError, TooLarge
 from rocketq.producing.producer import Producer
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallCluster
 
 
@@ -16,7 +17,7 @@ from tests.support.small_cluster import TOPIC, SmallCluster
 def producer() -> Iterator[Producer]:
     with (
         SmallCluster(brokers=1) as small,
-        Client(small.nameserver) as client,
+        PatientClient(small.nameserver) as client,
         client.producer(linger_ms=60_000) as made,
     ):
         yield made

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from rocketq import (
-    Client,
     LocalCluster,
     Message,
     MessageQueue,
@@ -18,14 +17,15 @@ from rocketq import (
     TopicNotFound,
 )
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.transport import Transport
+from tests.support.conditions import WAIT_MS
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture(scope="module")
 def fragile_cluster() -> Iterator[LocalCluster]:
     """Two NameServers and two brokers that these tests may break."""
     with LocalCluster(brokers=2, nameservers=2, broker_arguments=["--heartbeat-ms", "300"]) as running:
-        with Client(running.nameservers) as mq:
+        with PatientClient(running.nameservers) as mq:
             mq.create_topic("canary", queues=1)
         yield running
 
@@ -37,17 +37,17 @@ def own_cluster(fragile_cluster: LocalCluster) -> Iterator[LocalCluster]:
     for name in fragile_cluster.names:
         if not fragile_cluster.running(name):
             fragile_cluster.restart(name)
-    with Transport() as transport:
+    with patient_transport() as transport:
         for address in fragile_cluster.nameservers:
             routes = RouteCache(address, transport)
-            known = routes.wait_for_route("canary", 60_000, brokers=fragile_cluster.brokers)
+            known = routes.wait_for_route("canary", WAIT_MS, brokers=fragile_cluster.brokers)
             assert len(known.queues) == 2
 
 
 def test_sending_survives_a_killed_broker_and_nothing_is_lost(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=2)
-        with mq.producer(timeout_ms=30_000) as producer:
+        with mq.producer() as producer:
             before = [producer.send(topic, b"%d" % n) for n in range(8)]
             own_cluster.kill("broker-a")
             after = [producer.send(topic, b"%d" % n) for n in range(8, 20)]
@@ -62,33 +62,33 @@ def test_sending_survives_a_killed_broker_and_nothing_is_lost(own_cluster: Local
         with mq.pull_consumer(topic, start="earliest") as consumer:
             found: set[bytes] = set()
             while len(found) < 420:
-                messages = consumer.poll(timeout_ms=60_000)
+                messages = consumer.poll(timeout_ms=WAIT_MS)
                 assert messages
                 found |= {message.body for message in messages}
         assert found == {b"%d" % n for n in range(420)}
 
 
 def test_an_ordered_send_never_moves_to_another_queue(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         lost = MessageQueue(topic, "broker-a", 0)
-        with mq.producer(timeout_ms=500) as producer:
+        with mq.producer() as producer:
             producer.send(topic, b"x", queue=lost)
             own_cluster.kill("broker-a")
             with pytest.raises(SendFailed) as caught:
-                producer.send(topic, b"y", queue=lost)
+                producer.send(topic, b"y", queue=lost, timeout_ms=500)
             assert all(attempt.startswith("broker-a") for attempt in caught.value.facts["attempts"])
         own_cluster.restart("broker-a")
-        with mq.producer(timeout_ms=30_000) as producer:
+        with mq.producer() as producer:
             assert producer.send(topic, b"z", queue=lost).queue == lost
 
 
 def test_a_frozen_broker_delays_one_send_and_is_then_avoided(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.producer(timeout_ms=4_000) as producer:
+        with mq.producer(timeout_ms=9_000) as producer:
             for _ in range(2):
-                producer.send(topic, b"x")
+                producer.send(topic, b"x", timeout_ms=WAIT_MS)
             own_cluster.pause("broker-a")
             try:
                 results = [producer.send(topic, b"y") for _ in range(6)]
@@ -98,7 +98,7 @@ def test_a_frozen_broker_delays_one_send_and_is_then_avoided(own_cluster: LocalC
 
 
 def test_without_nameservers_known_topics_are_sent_to_and_read(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         with mq.producer() as producer, mq.pull_consumer(topic, start="earliest") as consumer:
             producer.send(topic, b"before")
@@ -110,7 +110,7 @@ def test_without_nameservers_known_topics_are_sent_to_and_read(own_cluster: Loca
             assert producer.send(topic, b"after").status is SendStatus.SEND_OK
             found = 0
             while found < 12:
-                messages = consumer.poll(timeout_ms=60_000)
+                messages = consumer.poll(timeout_ms=WAIT_MS)
                 assert messages
                 found += len(messages)
             with pytest.raises(NameServersUnreachable) as caught:
@@ -119,7 +119,7 @@ def test_without_nameservers_known_topics_are_sent_to_and_read(own_cluster: Loca
 
 
 def test_one_nameserver_is_enough(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(f"{topic}-1", queues=1)
         own_cluster.kill("nameserver-1")
         mq.create_topic(f"{topic}-2", queues=1)
@@ -132,45 +132,48 @@ def test_one_nameserver_is_enough(own_cluster: LocalCluster, topic: str) -> None
 
 
 def test_a_consumer_goes_on_when_its_broker_comes_back(own_cluster: LocalCluster, topic: str) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         first, second = (MessageQueue(topic, broker, 0) for broker in ("broker-a", "broker-b"))
         with (
-            mq.producer(timeout_ms=30_000) as producer,
+            mq.producer() as producer,
             mq.pull_consumer(topic, start="earliest") as consumer,
         ):
             producer.send(topic, b"1", queue=first)
-            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"1"]
+            assert [m.body for m in consumer.poll(timeout_ms=WAIT_MS)] == [b"1"]
             own_cluster.kill("broker-a")
             producer.send(topic, b"2", queue=second)
-            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"2"]
+            assert [m.body for m in consumer.poll(timeout_ms=WAIT_MS)] == [b"2"]
             own_cluster.restart("broker-a")
             producer.send(topic, b"3", queue=first)
-            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"3"]
+            assert [m.body for m in consumer.poll(timeout_ms=WAIT_MS)] == [b"3"]
 
 
 def test_a_consumer_begins_with_live_brokers_and_adds_the_others_later(
     own_cluster: LocalCluster, topic: str
 ) -> None:
-    with Client(own_cluster.nameservers) as mq:
+    with PatientClient(own_cluster.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.producer(timeout_ms=30_000) as producer:
+        with mq.producer() as producer:
             producer.send(topic, b"a", queue=MessageQueue(topic, "broker-a", 0))
             producer.send(topic, b"b", queue=MessageQueue(topic, "broker-b", 0))
         own_cluster.kill("broker-a")
         with mq.pull_consumer(topic, start="earliest") as consumer:
-            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"b"]
+            assert [m.body for m in consumer.poll(timeout_ms=WAIT_MS)] == [b"b"]
             own_cluster.restart("broker-a")
-            assert [m.body for m in consumer.poll(timeout_ms=60_000)] == [b"a"]
+            assert [m.body for m in consumer.poll(timeout_ms=WAIT_MS)] == [b"a"]
 
 
 def test_a_deleted_topic_stays_deleted_where_brokers_do_not_create_topics() -> None:
     arguments = ["--no-auto-create-topics"]
-    with LocalCluster(brokers=1, broker_arguments=arguments) as cluster, Client(cluster.nameservers) as mq:
+    with (
+        LocalCluster(brokers=1, broker_arguments=arguments) as cluster,
+        PatientClient(cluster.nameservers) as mq,
+    ):
         mq.create_topic("t", queues=1)
         with mq.producer() as producer:
             producer.send("t", b"x")
-            with Client(cluster.nameservers) as other:
+            with PatientClient(cluster.nameservers) as other:
                 other.delete_topic("t")
             with pytest.raises((TopicNotFound, NoPermission)):
                 producer.send("t", b"y")

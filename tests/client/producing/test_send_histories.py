@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rocketq import Client, LocalCluster, RocketqError, SystemBusy
 from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.producer import Producer
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
 
@@ -52,7 +53,7 @@ def outcome_of(future: SendFuture) -> str:
 def test_messages_of_a_key_keep_their_order_whatever_becomes_of_requests(
     fates: list[str], keys: list[bytes], batch_messages: int
 ) -> None:
-    with SmallCluster(brokers=1, queues=2) as small, Client(small.nameserver) as mq:
+    with SmallCluster(brokers=1, queues=2) as small, PatientClient(small.nameserver) as mq:
         (broker,) = small.brokers
         broker.script["send"] = [each for fate in fates for each in FATES[fate]]
         with mq.producer(retries=2, linger_ms=0, batch_messages=batch_messages) as producer:
@@ -99,9 +100,9 @@ def read(mq: Client, topic: str, enough: Callable[[list[dict[str, Any]]], bool])
 
 
 def test_copies_of_a_message_whose_answer_came_too_late_share_its_id(topic: str) -> None:
-    with LocalCluster(brokers=2) as own, Client(own.nameservers) as mq:
+    with LocalCluster(brokers=2) as own, PatientClient(own.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.producer(fault_avoidance=False, timeout_ms=20_000) as producer:
+        with mq.producer(fault_avoidance=False, timeout_ms=12_000) as producer:
             sent = send_until_one_moved(producer, topic)
             own.pause("broker-a")
             # Its attempt at broker-a has no answer; broker-a takes it from its socket when it goes on.

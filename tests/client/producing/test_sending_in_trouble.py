@@ -30,6 +30,7 @@ from rocketq.producing.attempts.parcels import parcels
 from rocketq.producing.selection.queue_selectors import QueueSlice
 from rocketq.protocol.broker_documents import OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
 
@@ -45,7 +46,7 @@ def small() -> Iterator[SmallCluster]:
 
 @pytest.fixture
 def mq(small: SmallCluster) -> Iterator[Client]:
-    with Client(small.nameserver) as client:
+    with PatientClient(small.nameserver) as client:
         yield client
 
 
@@ -70,7 +71,7 @@ def calls_left(small: SmallCluster, times: int = 9) -> int:
 def test_a_message_one_broker_does_not_take_goes_to_the_other(
     error: RocketqError,
 ) -> None:
-    with SmallCluster(queues=3) as small, Client(small.nameserver) as mq:
+    with SmallCluster(queues=3) as small, PatientClient(small.nameserver) as mq:
         broken, healthy = small.brokers
         with mq.producer(fault_avoidance=False) as producer:
             for _ in range(8):
@@ -108,7 +109,7 @@ def test_a_refused_batch_is_not_sent_again(small: SmallCluster, mq: Client) -> N
 
 def test_an_ordered_message_waits_for_its_busy_broker(small: SmallCluster, mq: Client) -> None:
     small.brokers[0].script["send"] = [refusal(SystemBusy("full", 1))] * 2
-    with mq.producer(timeout_ms=30_000) as producer:
+    with mq.producer(timeout_ms=60_000) as producer:
         assert producer.send(TOPIC, b"x", queue=A).queue == A
     assert small.brokers[0].bodies() == [b"x"]
 
@@ -124,7 +125,7 @@ def test_an_ordered_message_without_an_answer_is_not_sent_twice(small: SmallClus
 def test_an_unanswered_unordered_message_is_sent_to_another_broker(small: SmallCluster, mq: Client) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with mq.producer(timeout_ms=30_000) as producer:
+    with mq.producer(timeout_ms=60_000) as producer:
         producer.send(TOPIC, b"x")
     stored = [body for broker in small.brokers for body in broker.bodies()]
     assert stored == [b"x"] * 3, "at least once: two answers were lost"

@@ -11,6 +11,7 @@ import pytest
 from rocketq import Client, MessageQueue, SendFailed, StoreFull, SystemBusy
 from rocketq.errors import NoPermission, TopicNotFound
 from rocketq.protocol.hashing import hash_value
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
 
@@ -26,7 +27,7 @@ def small() -> Iterator[SmallCluster]:
 
 @pytest.fixture
 def mq(small: SmallCluster) -> Iterator[Client]:
-    with Client(small.nameserver) as client:
+    with PatientClient(small.nameserver) as client:
         yield client
 
 
@@ -183,10 +184,10 @@ def test_what_never_reached_a_broker_was_not_stored_and_the_error_says_so(
     small: SmallCluster, mq: Client
 ) -> None:
     small.close_broker("broker-a")
-    with mq.producer(timeout_ms=500) as producer:
+    with mq.producer() as producer:
         producer.send(TOPIC, b"y", queue=MessageQueue(TOPIC, "broker-b", 0))
         with pytest.raises(SendFailed, match="the connection was refused") as caught:
-            producer.send(TOPIC, b"x", queue=A)
+            producer.send(TOPIC, b"x", queue=A, timeout_ms=500)
     assert caught.value.facts["may_be_stored"] is False
     assert "Nothing of this request was stored" in caught.value.hint
 

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ from rocketq.admin.cluster import ClusterAdmin
 from rocketq.errors.transaction_errors import NotTransactionOwner
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transaction_api import TransactionApi
-from rocketq.net.transport import Transport
+from tests.support.patience import PatientClient, patient_transport
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 QUICK = ("--transaction-timeout-ms", "50", "--transaction-check-interval-ms", "50")
@@ -41,7 +42,7 @@ def quick() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def mq(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         yield client
 
 
@@ -232,7 +233,7 @@ def test_a_closed_producer_begins_nothing(mq: Client, topic: str) -> None:
 def test_a_commit_for_someone_else_is_refused(
     mq: Client, tp: TransactionProducer, topic: str, cluster: LocalCluster
 ) -> None:
-    with tp.transaction(topic, "a") as t, Transport() as transport:
+    with tp.transaction(topic, "a") as t, patient_transport() as transport:
         addresses = {each.identity.broker: each.identity.address for each in mq.cluster().brokers}
         with pytest.raises(NotTransactionOwner) as refused:
             TransactionApi(transport, t.broker, addresses[t.broker]).decide("thief", t.id, COMMIT)
@@ -284,7 +285,7 @@ def undecided(mq: Client, group: str, topic: str, check: Checked, body: str = "o
 
 def wait_until_decided(mq: Client, transaction: str) -> None:
     """Return once no broker has the transaction; each look is a held call for checks of nobody."""
-    with Transport() as transport:
+    with patient_transport() as transport:
         while True:
             found = False
             for live in mq.cluster().brokers:
@@ -297,14 +298,14 @@ def wait_until_decided(mq: Client, transaction: str) -> None:
 
 
 def test_a_check_commits_what_its_producer_left_open(quick: LocalCluster, topic: str) -> None:
-    with Client(quick.nameservers) as mq:
+    with PatientClient(quick.nameservers) as mq:
         message = undecided(mq, f"g-{topic}", topic, Checked(COMMIT))
         assert (message.body, message.key, message.queue.topic, message.check) == (b"order", b"o-1", topic, 1)
         assert bodies(mq, topic) == [b"order"]
 
 
 def test_a_check_that_says_rollback_drops_the_message(quick: LocalCluster, topic: str) -> None:
-    with Client(quick.nameservers) as mq:
+    with PatientClient(quick.nameservers) as mq:
         undecided(mq, f"g-{topic}", topic, Checked(ROLLBACK))
         assert total(mq, topic) == 0
 
@@ -314,7 +315,7 @@ def test_a_check_without_an_answer_is_made_again(
     quick: LocalCluster, topic: str, first: TransactionState | Exception | str
 ) -> None:
     check = Checked(first, COMMIT)
-    with Client(quick.nameservers) as mq:
+    with PatientClient(quick.nameservers) as mq:
         undecided(mq, f"g-{topic}", topic, check)
         assert check.asked.get(timeout=60).check == 2
         assert bodies(mq, topic) == [b"order"]
@@ -322,7 +323,7 @@ def test_a_check_without_an_answer_is_made_again(
 
 def test_another_producer_of_the_group_is_asked(quick: LocalCluster, topic: str) -> None:
     """The one that began the transaction is gone when the check falls due."""
-    with Client(quick.nameservers) as mq:
+    with PatientClient(quick.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         first = mq.transactions(f"g-{topic}", check=Checked(UNKNOWN))
         with first, first.transaction(topic, "order") as t:
@@ -348,7 +349,7 @@ def test_a_coroutine_may_check(quick: LocalCluster, topic: str) -> None:
             await asyncio.wait_for(asked.wait(), 60)
             await asyncio.to_thread(wait_until_decided, mq, t.id)
 
-    with Client(quick.nameservers) as mq:
+    with PatientClient(quick.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         asyncio.run(run(mq))
         assert bodies(mq, topic) == [b"order"]
@@ -356,11 +357,13 @@ def test_a_coroutine_may_check(quick: LocalCluster, topic: str) -> None:
 
 def test_a_commit_without_an_answer_is_left_to_the_check(topic: str) -> None:
     check = Checked(COMMIT)
-    with LocalCluster(brokers=1, broker_arguments=QUICK) as own, Client(own.nameservers) as mq:
+    with LocalCluster(brokers=1, broker_arguments=QUICK) as own, PatientClient(own.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.transactions("g", check=check, timeout_ms=500) as tp:
+        with mq.transactions("g", check=check) as tp:
             with tp.transaction(topic, "order") as t:
                 own.kill("broker-a")
+                # From here on nobody answers: the block need not try for long.
+                tp.config = replace(tp.config, timeout_ms=500)
             assert t.state is UNKNOWN
             own.restart("broker-a")
             assert check.asked.get(timeout=60).transaction_id == t.id
@@ -369,13 +372,13 @@ def test_a_commit_without_an_answer_is_left_to_the_check(topic: str) -> None:
 
 
 def test_a_broker_that_is_away_leaves_the_transaction_to_another(topic: str) -> None:
-    with LocalCluster(brokers=2) as own, Client(own.nameservers) as mq:
+    with LocalCluster(brokers=2) as own, PatientClient(own.nameservers) as mq:
         mq.create_topic(topic, queues=1)
         with mq.transactions("g", check=Checked(UNKNOWN)) as tp:
             own.kill("broker-a")
             for number in range(4):
                 with tp.transaction(topic, f"{number}") as t:
                     assert t.broker == "broker-b"
-        with Transport() as transport:
+        with patient_transport() as transport:
             broker = BrokerApi(transport, "broker-b", own.brokers["broker-b"])
             assert broker.topic(topic).total == 4

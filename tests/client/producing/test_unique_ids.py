@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq import Client, LocalCluster, Message, SendFailed
+from rocketq import LocalCluster, Message, SendFailed
 from rocketq.producing.unique_ids import ID_CHARACTERS, UNIQUE_IDS, IdRange, identified
 from rocketq.protocol.message_schema import from_messages
+from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallCluster
 from tests.support.small_server import Answer
 
@@ -72,7 +73,7 @@ def test_a_child_of_a_fork_makes_other_ids() -> None:
 def test_a_message_keeps_its_id_when_its_answer_is_lost(small: SmallCluster) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with Client(small.nameserver) as mq, mq.producer(retries=4) as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer(retries=4) as producer:
         sent = producer.send(TOPIC, b"x")
     assert stored_ids(small) == [sent.unique_id] * 3, "two answers were lost, and each copy is stored"
 
@@ -80,7 +81,7 @@ def test_a_message_keeps_its_id_when_its_answer_is_lost(small: SmallCluster) -> 
 def test_a_send_that_failed_tells_the_id_for_another_one(small: SmallCluster) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with Client(small.nameserver) as mq, mq.producer(retries=1) as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer(retries=1) as producer:
         with pytest.raises(SendFailed) as caught:
             producer.send(TOPIC, b"x")
         unique_id = caught.value.facts["unique_id"]
@@ -91,7 +92,7 @@ def test_a_send_that_failed_tells_the_id_for_another_one(small: SmallCluster) ->
 def test_submitted_messages_keep_their_ids_when_their_answer_is_lost(small: SmallCluster) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with Client(small.nameserver) as mq, mq.producer(retries=4, linger_ms=60_000) as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer(retries=4, linger_ms=60_000) as producer:
         futures = [producer.submit(TOPIC, b"x", properties={"n": "1"} if n == 1 else None) for n in range(3)]
         producer.flush()
         ids = [future.result().unique_id for future in futures]
@@ -100,7 +101,7 @@ def test_submitted_messages_keep_their_ids_when_their_answer_is_lost(small: Smal
 
 
 def test_a_message_that_is_sent_again_by_its_owner_keeps_the_id_it_has(small: SmallCluster) -> None:
-    with Client(small.nameserver) as mq, mq.producer(linger_ms=60_000) as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer(linger_ms=60_000) as producer:
         first = producer.send(TOPIC, b"x")
         again = {"UNIQ_KEY": first.unique_id or ""}
         second = producer.send(TOPIC, b"x", properties=again)
@@ -137,7 +138,7 @@ def test_each_message_of_a_batch_gets_an_id_unless_it_has_one(
 
 
 def test_messages_that_are_sent_as_a_batch_have_ids_if_they_are_asked_for(small: SmallCluster) -> None:
-    with Client(small.nameserver) as mq, mq.producer() as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer() as producer:
         producer.send_batch(TOPIC, [Message(b"x")] * 3, unique_ids=True)
         with producer.batch_sender(unique_ids=True) as sender:
             sender.add(TOPIC, [Message(b"x")])
@@ -146,7 +147,7 @@ def test_messages_that_are_sent_as_a_batch_have_ids_if_they_are_asked_for(small:
 
 
 def test_messages_that_are_sent_as_a_batch_stay_as_they_are(small: SmallCluster) -> None:
-    with Client(small.nameserver) as mq, mq.producer() as producer:
+    with PatientClient(small.nameserver) as mq, mq.producer() as producer:
         (sent,) = producer.send_batch(TOPIC, [Message(b"x")])
     assert sent.unique_id is None
     (stored,) = [batch for broker in small.brokers for _, batch in broker.queues[0].batches]
@@ -154,7 +155,7 @@ def test_messages_that_are_sent_as_a_batch_stay_as_they_are(small: SmallCluster)
 
 
 def test_a_message_and_its_copies_are_found_by_their_id(cluster: LocalCluster, topic: str) -> None:
-    with Client(cluster.nameservers) as mq, mq.producer() as producer:
+    with PatientClient(cluster.nameservers) as mq, mq.producer() as producer:
         mq.create_topic(topic, queues=1)
         sent = producer.send(topic, b"x", key="other")
         assert sent.unique_id is not None

@@ -30,17 +30,18 @@ from rocketq.producing.staged_send import StagedSlice, participants, rows_by_top
 from rocketq.protocol.sink_documents import CommitOutcome, OnDecided
 from rocketq.sinks.coordinator_lookup import Coordinators
 from rocketq.sinks.sink import Sink
+from tests.support.patience import PatientClient, patient_transport
 
 
 @pytest.fixture(scope="module")
 def client(cluster: LocalCluster) -> Iterator[Client]:
-    with Client(cluster.nameservers) as made:
+    with PatientClient(cluster.nameservers) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def producer(client: Client) -> Producer:
-    return client.producer(timeout_ms=30_000)
+    return client.producer(timeout_ms=60_000)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def bodies(client: Client, topic: str) -> list[str]:
     with client.pull_consumer(topic, start="earliest") as consumer:
         found = []
         while len(found) < sum(q.max for one in client.describe_topic(topic).values() for q in one.queues):
-            found += consumer.poll(timeout_ms=10_000)
+            found += consumer.poll(timeout_ms=60_000)
     return [m.body.decode() for m in sorted(found, key=lambda m: (m.queue, m.offset))]
 
 
@@ -180,7 +181,7 @@ def test_others_learn_who_coordinates_a_sink_before_the_coordinator_does(
 ) -> None:
     with Dying() as transport, pytest.raises(KeyboardInterrupt):
         Coordinators(transport, RouteCache(cluster.nameservers, transport)).find(topic, elect=True)
-    with Transport() as transport:
+    with patient_transport() as transport:
         found = Coordinators(transport, RouteCache(cluster.nameservers, transport))
         [told] = [each for each in found.brokers() if knows(each, topic)]
         chosen = told.sink(topic).coordinator
@@ -209,7 +210,7 @@ def brokers_of(cluster: LocalCluster, client: Client, sink: Sink) -> tuple[str, 
 
 
 def test_a_participant_that_is_away_publishes_when_it_is_back(fragile: LocalCluster, topic: str) -> None:
-    with Client(fragile.nameservers) as client, client.producer(timeout_ms=30_000) as producer:
+    with PatientClient(fragile.nameservers) as client, client.producer(timeout_ms=60_000) as producer:
         client.create_topic(topic, queues=1)
         sink = client.sink(topic)
         sink.begin("run-1")
@@ -219,7 +220,9 @@ def test_a_participant_that_is_away_publishes_when_it_is_back(fragile: LocalClus
         answer = sink.commit(0, "run-1", participants(staged))
         assert (answer.outcome, answer.unsettled) == (CommitOutcome.COMMITTED, (other,))
         fragile.restart(other)
-        broker = LiveMasters(Transport(), RouteCache(fragile.nameservers, Transport())).named(other)
+        broker = LiveMasters(patient_transport(), RouteCache(fragile.nameservers, patient_transport())).named(
+            other
+        )
         # Held until it is there.
         pulled = broker.pull(topic, 0, 0, wait_ms=60_000)
         assert [piece.batch.num_rows for piece in pulled.slices()] == [1]
@@ -227,9 +230,9 @@ def test_a_participant_that_is_away_publishes_when_it_is_back(fragile: LocalClus
 
 
 def test_a_coordinator_that_is_away_is_named_and_waited_for(fragile: LocalCluster, topic: str) -> None:
-    with Client(fragile.nameservers) as client, client.producer(timeout_ms=30_000) as producer:
+    with PatientClient(fragile.nameservers) as client, client.producer(timeout_ms=60_000) as producer:
         client.create_topic(topic, queues=1)
-        sink = client.sink(topic, timeout_ms=400)
+        sink = client.sink(topic)
         sink.begin("run-1")
         coordinator, other = brokers_of(fragile, client, sink)
         staged = on_both(producer, sink, client, 0, "run-1")

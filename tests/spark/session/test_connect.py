@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.client import Client
+from tests.support.patience import PatientClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -43,10 +43,10 @@ def test_batches_and_streams_run_over_connect(cluster: LocalCluster, tmp_path: P
         [sys.executable, "-c", PROGRAM, ",".join(cluster.nameservers), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=540,
     )
     assert f"READ {list(range(10))}" in done.stdout, done.stderr[-4000:]
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         known = client.sink("connected").describe()
     assert known.decided is not None, "a Connect query writes exactly once, too"
     assert known.query

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.client import Client
+from tests.support.patience import PatientClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -50,13 +50,13 @@ spark.stop()
 
 def test_batches_and_streams_run_on_two_workers(cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
     first, second = f"{topic}-first", f"{topic}-second"
-    with Client(cluster.nameservers) as client:
+    with PatientClient(cluster.nameservers) as client:
         for name in (first, second):
             client.create_topic(name, queues=2)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(cluster.nameservers), str(tmp_path), first, second],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=540,
     )
     assert "READ True 2" in done.stdout, done.stderr[-4000:]

@@ -21,6 +21,7 @@ from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.model import GroupKind, MessageQueue
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.broker_documents import CreateTopicRequest
+from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, grow, masters
 
 
@@ -46,7 +47,7 @@ def test_an_idle_query_is_woken_by_the_first_message(source: Source, client: Cli
     waiting.start()
     with client.producer() as producer:
         producer.send(source.topic, b"wake up")
-    waiting.join(30)
+    waiting.join(60)
     assert [row["value"] for row in found] == [b"wake up"]
 
 
@@ -313,7 +314,7 @@ def test_a_reader_travels_without_what_it_holds_on_the_driver(source: Source) ->
 
 
 def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
-    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=2) as cluster, PatientClient(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         source = Source(cluster.nameservers, "orders")
         query = source.stream(startingOffsets="earliest", longPollMs="100").begin()
@@ -330,7 +331,7 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
 
 
 def test_a_broker_that_hangs_holds_up_its_own_queues_only() -> None:
-    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=2) as cluster, PatientClient(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         source = Source(cluster.nameservers, "orders")
         query = source.stream(startingOffsets="earliest", longPollMs="100").begin()
@@ -349,7 +350,7 @@ def test_a_broker_that_hangs_holds_up_its_own_queues_only() -> None:
 
 
 def test_a_task_follows_a_broker_that_comes_back_on_another_port() -> None:
-    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=1) as cluster, PatientClient(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         source = Source(cluster.nameservers, "orders")
         query = source.stream(startingOffsets="earliest", longPollMs="0").begin()

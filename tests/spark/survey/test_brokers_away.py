@@ -20,20 +20,19 @@ from rocketq.client import Client
 from rocketq.errors import BrokerUnreachable
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
-from rocketq.net.transport import Transport
 from rocketq.protocol.broker_documents import CreateTopicRequest
-from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, masters
+from tests.support.patience import PatientClient, patient_transport
+from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, forget, masters
 
 SHORT = {"brokerWaitMs": "300", "longPollMs": "50"}
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LocalCluster]:
-    """Two brokers that these tests may break, and that are forgotten soon after they have died."""
+    """Two brokers that these tests may break."""
     with LocalCluster(
         brokers=2,
-        nameserver_arguments=["--scan-interval-ms", "100"],
-        broker_arguments=["--heartbeat-ms", "200", "--lease-ms", "2000"],
+        broker_arguments=["--heartbeat-ms", "200", "--lease-ms", "600000"],
     ) as running:
         yield running
 
@@ -49,7 +48,7 @@ def fragile(shared: LocalCluster) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def mq(fragile: LocalCluster) -> Iterator[Client]:
-    with Client(fragile.nameservers) as made:
+    with PatientClient(fragile.nameservers) as made:
         yield made
 
 
@@ -62,9 +61,9 @@ def orders(fragile: LocalCluster, mq: Client, topic: str) -> Source:
 
 
 def lose(cluster: LocalCluster, source: Source) -> None:
-    """Kill broker-b and wait until its lease has run out."""
+    """Kill broker-b, and have it forgotten as at the end of its lease."""
     cluster.kill("broker-b")
-    await_brokers(source, 1)
+    forget(source, "broker-b")
 
 
 def renew_nameserver(cluster: LocalCluster, source: Source) -> None:
@@ -77,6 +76,8 @@ def renew_nameserver(cluster: LocalCluster, source: Source) -> None:
 def come_back_empty(cluster: LocalCluster, source: Source) -> None:
     """Let broker-b come back without its data."""
     cluster.kill("broker-b")
+    # It would wait for the end of its own former lease.
+    forget(source, "broker-b")
     shutil.rmtree(cluster.data_dir / "broker-b")
     cluster.restart("broker-b")
     await_brokers(source, 1)
@@ -341,7 +342,7 @@ def test_queues_that_are_no_longer_read_are_a_loss_and_go_on_when_they_are(
     strict.next_batch()
     lenient = orders.stream(failOnDataLoss="false", **SHORT).begin(strict.offset)
     mq.alter_topic(orders.topic, read_queues=1, force=True)
-    routes = RouteCache(orders.nameservers, Transport())
+    routes = RouteCache(orders.nameservers, patient_transport())
     route = routes.route(orders.topic)
     while any(data.read_queues > 1 for data in route.queues):
         route = routes.wait_for_change(orders.topic, route, 10_000)
@@ -363,7 +364,7 @@ def test_a_read_says_when_a_topic_has_no_record_of_its_brokers(
     source = Source(fragile.nameservers, topic)
     for broker in masters(source):
         broker.create_topic(topic, CreateTopicRequest(read_queues=1, write_queues=1))
-    RouteCache(fragile.nameservers, Transport()).wait_for_route(
+    RouteCache(fragile.nameservers, patient_transport()).wait_for_route(
         topic, 30_000, brokers=("broker-a", "broker-b")
     )
     fill(mq, topic, 2)

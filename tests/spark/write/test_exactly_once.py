@@ -14,6 +14,7 @@ from pyspark_rocketq.connections import connection_to
 from rocketq import LocalCluster
 from rocketq.client import Client
 from rocketq.sinks.coordinator_lookup import Coordinators
+from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source, fill
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-TIMEOUT_S = 120
+TIMEOUT_S = 540
 
 
 def copying(
@@ -210,7 +211,7 @@ def test_in_for_each_batch_a_transaction_is_written_once(
 def test_a_query_fails_without_its_coordinator_and_goes_on_with_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=2) as cluster, PatientClient(cluster.nameservers) as client:
         client.create_topic("orders", queues=1)
         # The input is on neither broker that is killed.
         client.create_topic("copy", queues=1)

@@ -11,10 +11,10 @@ import pytest
 
 from pyspark_rocketq.connections import connection_to
 from rocketq import LocalCluster
-from rocketq.client import Client
 from rocketq.protocol.sink_documents import StageDescription
 from rocketq.sinks.coordinator_lookup import Coordinators
 from tests.support.conditions import wait_until
+from tests.support.patience import PatientClient
 from tests.support.sink_faults import Fault, Harm, Point
 from tests.support.sink_query import Shape
 from tests.support.sink_trials import Bench, DriverCourse, Life, Trial
@@ -38,7 +38,7 @@ TASKS: Final = 4
 def bench(spark: SparkSession) -> Iterator[Bench]:
     with (
         LocalCluster(brokers=2, broker_arguments=["--sink-check-ms", CHECK_MS]) as cluster,
-        Client(cluster.nameservers) as client,
+        PatientClient(cluster.nameservers) as client,
     ):
         yield Bench(cluster, spark, client).prepare()
 

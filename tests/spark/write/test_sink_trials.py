@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.client import Client
+from tests.support.patience import PatientClient
 from tests.support.sink_faults import Fault, Harm, Point
 from tests.support.sink_query import Shape
 from tests.support.sink_trials import DRIVER, NAMED, Bench, Course, DriverCourse, Life, Trial, trial
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def bench(spark: SparkSession) -> Iterator[Bench]:
-    with LocalCluster(brokers=2) as cluster, Client(cluster.nameservers) as client:
+    with LocalCluster(brokers=2) as cluster, PatientClient(cluster.nameservers) as client:
         yield Bench(cluster, spark, client).prepare()
 
 

@@ -40,6 +40,7 @@ from rocketq_broker.store.sinks import decisions
 from rocketq_broker.store.sinks.changes import BatchDecided, SinkChange
 from rocketq_broker.store.sinks.table import SETTLED_KEPT, SUPERSEDED_MAX, SinkPicture, SinkTable
 from rocketq_broker.store.state.state import Picture, decode_picture, encode
+from tests.support.examples import examples
 from tests.support.topics import topics as topic_table
 
 ME, OTHERS = "a", ("b", "c")
@@ -207,7 +208,7 @@ class Coordination(RuleBasedStateMachine):
 
 
 TestCoordination = Coordination.TestCase
-TestCoordination.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestCoordination.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 
 
 def coordinated(*runs: str) -> SinkTable:

@@ -222,7 +222,7 @@ class StagesAndModel(Lives):
 
 
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-TestStagesAndModel = pytest.mark.timeout(300)(StagesAndModel.TestCase)
+TestStagesAndModel = StagesAndModel.TestCase
 TestStagesAndModel.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=_RELAXED
 )

@@ -208,7 +208,7 @@ class TimersAndModel(Lives):
 
 
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-TestTimersAndModel = pytest.mark.timeout(300)(TimersAndModel.TestCase)
+TestTimersAndModel = TimersAndModel.TestCase
 TestTimersAndModel.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=_RELAXED
 )

@@ -283,7 +283,7 @@ class TransactionsAndModel(Lives):
 
 
 _RELAXED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-TestTransactionsAndModel = pytest.mark.timeout(300)(TransactionsAndModel.TestCase)
+TestTransactionsAndModel = TransactionsAndModel.TestCase
 TestTransactionsAndModel.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=_RELAXED
 )
