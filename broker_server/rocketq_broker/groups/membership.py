@@ -341,7 +341,7 @@ class Membership:
     def _agreement(self, group: str, entry: GroupEntry) -> Agreement:
         found = self._agreements.get(group)
         if found is None:
-            found = agree(entry.settings, self._sessions.of(group))
+            found = agree(entry.settings, self._sessions.of(group), self._store.retry_topic(group))
             if self._sessions.count(group):
                 self._agreements[group] = found
         return found
