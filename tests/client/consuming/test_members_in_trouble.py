@@ -62,7 +62,7 @@ def test_a_forced_reset_takes_the_members_to_the_new_offsets(
     mq: Client, broker: BrokerApi, topic: str
 ) -> None:
     fill(mq, topic, 50, queues=2)
-    with mq.consumer("t-reset", [topic], commit_ms=20, retry_ms=50, heartbeat_ms=200) as consumer:
+    with mq.consumer("t-reset", [topic], commit_ms=20, retry_ms=50) as consumer:
         assert numbers(take(consumer, 50)) == list(range(50))
         consumer.commit()
         broker.reset_group("t-reset", ResetRequest(topic, ResetTarget.EARLIEST, force=True))
