@@ -50,26 +50,20 @@ class LettersAndModel(Lives):
     def begin(self, flush: FlushMode, seed: int) -> None:
         self.disk, self.flush = Disk(seed), flush
         self.settings = config(flush=flush, segment_bytes=4096, open_files_max=8)
-        self.letters = 0
         self._start()
         self.driver.create(LETTERS, 1)
         self.driver.create("orders", 1)
         self.driver.store.flush()
 
-    def _start(self) -> None:
-        super()._start()
-        self._look()
-
-    def _look(self) -> None:
-        if LETTERS in {each.name for each in self.driver.store.topics()}:
-            # A power cut may have taken the newest letters.
-            self.letters = self.driver.ends(LETTERS)[0]
+    @property
+    def letters(self) -> int:
+        """How many letters there are: a power cut may have taken the newest."""
+        return self.driver.ends(LETTERS)[0]
 
     @rule(count=st.integers(1, 5))
     def die(self, count: int) -> None:
-        bodies = [b"%d" % (self.letters + each) for each in range(count)]
-        self.driver.send(LETTERS, 0, bodies)
-        self.letters += count
+        first = self.letters
+        self.driver.send(LETTERS, 0, [b"%d" % (first + each) for each in range(count)])
 
     @precondition(lambda self: self.letters)
     @rule(data=st.data())
