@@ -49,6 +49,7 @@ from rocketq_broker.control_plane.group_endpoints import (
     install_producers,
     install_progress,
 )
+from rocketq_broker.control_plane.retry_endpoints import install_retries
 from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
 from rocketq_broker.control_plane.timer_endpoints import install_timers
 from rocketq_broker.control_plane.topic_endpoints import install_messages, install_topics
@@ -307,6 +308,7 @@ def _control_plane(
     install_progress(app, broker)
     install_groups(app, broker)
     install_producers(app, broker)
+    install_retries(app, broker)
     install_sinks(app, broker)
     install_batches(app, broker)
     install_timers(app, broker)
@@ -318,7 +320,7 @@ def _control_plane(
     registry.register(
         GroupCollector(
             broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
-            ages.latest, lambda: broker.members.held_watches,
+            ages.latest, lambda: broker.members.held_watches, lambda: dict(broker.measurements.dead_letters),
         )
     )  # fmt: skip
     registry.register(

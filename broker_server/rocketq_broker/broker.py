@@ -42,6 +42,8 @@ from rocketq_broker.config import BrokerConfig
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.retries.dead_letters import DeadLetters
+from rocketq_broker.retries.send_back import SendBack
 from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
@@ -161,7 +163,12 @@ class Broker:
         #: The members of consumer groups.
         self.members = Membership(config, clock, store.consumer_groups, completions)
         self.producers = Producers(config, clock)
+        #: Takes the messages that members give back.
+        self.send_back = SendBack(
+            config, store, clock, completions, self.readers, self.measurements, self.members.look_again
+        )
         self.publisher = SinkPublisher(config, store, clock, self._batch_published)
+        self.dead_letters = DeadLetters(store, completions, self.readers)
         self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
         #: Hands out the checks of undecided transactions, and parks what stays undecided.
         self.check_watch = CheckWatch(config, store, clock, completions, self.readers, self.measurements)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocketq.consuming.listener import Listener
     from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
+    from rocketq.dead_letters import DeadLetter, DeadLetters
     from rocketq.errors import (
         BrokerUnavailable,
         BrokerUnreachable,
@@ -102,6 +103,8 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "CorruptFrame",
+    "DeadLetter",
+    "DeadLetters",
     "Explicit",
     "FoundByKey",
     "GroupDisabled",
@@ -174,6 +177,7 @@ _NAMES: Final = {
     "rocketq.consuming.pull_consumer": ("PullConsumer",),
     "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
     "rocketq.consuming.fetching.subscriptions": ("Sql", "Tag"),
+    "rocketq.dead_letters": ("DeadLetter", "DeadLetters"),
     "rocketq.local_cluster.cluster": ("LocalCluster",),
     "rocketq.model": (
         "HalfMessage",

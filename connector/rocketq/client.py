@@ -27,6 +27,7 @@ from rocketq.consuming.group_consumer import Consumer
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
+from rocketq.dead_letters import DeadLetters
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.message_lookup import Query
 from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
@@ -69,8 +70,9 @@ class Client:
         self._transport = Transport(self._transport_config)
         self._routes = RouteCache(self.nameservers, self._transport, clock=self._clock)
         self._topics = TopicAdmin(self._transport, self._routes)
+        self._masters = LiveMasters(self._transport, self._routes)
         #: Lists, describes, sets, resets, clones and deletes consumer groups.
-        self.groups = GroupAdmin(LiveMasters(self._transport, self._routes))
+        self.groups = GroupAdmin(self._masters)
         #: Looks messages up by id, key and time.
         self.query = Query(self._transport, self._routes)
         #: Delayed messages that are not delivered yet.
@@ -194,6 +196,14 @@ class Client:
         """
         self._check_open()
         return Sink(self._transport, self._routes, name, timeout_ms=timeout_ms)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the messages of a group that have had their last attempt (`rocketq.dead_letters`).
+
+        It lives as long as the client, and calls nobody yet.
+        """
+        self._check_open()
+        return DeadLetters(self._masters, group)
 
     # --- topics --------------------------------------------------------------------
 

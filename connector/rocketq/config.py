@@ -174,7 +174,8 @@ class ConsumerConfig:
     #: Each member reads all queues, and keeps its offsets in `offsets_file`.
     broadcasting: bool = False
     offsets_file: str | Path | None = None
-    #: How often a message is handed out at most; None: without limit.
+    #: How often a message is handed out at most, before it becomes a dead letter; None: as often as the
+    #: group's settings say (`retries_max`), with `ordered` or `broadcasting` without limit.
     max_attempts: int | None = None
     #: With `ordered`: the wait before the next attempt; None: 1 s (RocketMQ: suspendCurrentQueueTimeMillis).
     suspend_ms: int | None = None

@@ -112,6 +112,38 @@ def test_what_a_killed_member_had_goes_to_the_others(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("retries", [0, 16], ids=["dead", "retried"])
+def test_messages_that_fail_at_members_and_brokers_that_are_killed_are_not_lost(
+    topic: str, tmp_path: Path, retries: int
+) -> None:
+    with LocalCluster(brokers=1) as cluster, Client(cluster.nameservers) as mq:
+        mq.groups.set(f"{topic}-group", retries_max=retries)
+        fill(mq, topic, 3_000, queues=3)
+        members = Members(cluster, topic, tmp_path, "--failing", "--session-timeout-ms", "3000")
+
+        def settled() -> int:
+            dead = {letter.message_id for letter in mq.dead_letters(f"{topic}-group").list()}
+            done = {
+                f"{queue.broker}:{queue.topic}:{queue.queue}:{offset}"
+                for queues in members.handled()
+                for queue, offsets in queues.items()
+                for offset in offsets
+            }
+            return len(dead | done)
+
+        try:
+            first, _ = members.start(), members.start()
+            wait_until(lambda: members.covered() >= 300)
+            members.kill(first)
+            cluster.kill("broker-a")
+            cluster.restart("broker-a")
+            members.start()
+            wait_until(lambda: settled() == 3_000)
+        finally:
+            members.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_members_at_random_killed_stopped_and_started_lose_nothing(
     cluster: LocalCluster, mq: Client, topic: str, tmp_path: Path, seed: int

@@ -1,7 +1,7 @@
 """A member of a consumer group as a process of its own: `python -m tests.support.group_member …`.
 
 It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset.
-A line on stdin ends it in good order.
+A line on stdin ends it in good order. With --failing it gives every third message back, and writes no line.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ def main() -> None:
     parser.add_argument("group")
     parser.add_argument("file", type=Path)
     parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--failing", action="store_true")
     parser.add_argument("--session-timeout-ms", type=int)
     given = parser.parse_args()
     written = os.open(given.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def handle(message: ConsumedMessage) -> None:
+        if given.failing and (message.offset + message.attempt) % 3 == 0:
+            message.nack("1ms")
+            return
         place = message.queue
         os.write(written, f"{place.topic} {place.broker} {place.queue} {message.offset}\n".encode())
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 
+from rocketq.errors import GroupNotFound
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
@@ -126,7 +127,7 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         broker.members.check_may_create(group)
         answer = await broker.completions.outcome(partial(groups.commit_offsets, group, wanted))
         if wanted.force:
-            broker.members.look_again(group)
+            broker.members.queues_taken(group)
         return json_response(answer)
 
     @app.post("/v1/groups/{group}/reset", responses=_answers(OffsetMoves))
@@ -140,7 +141,7 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         move = Move(group, offsets, broker.members.client_ids(group), wanted.dry_run, wanted.force)
         answer = await broker.completions.outcome(partial(groups.reset, move, wanted.create))
         if not wanted.dry_run:
-            broker.members.look_again(group)
+            broker.members.queues_taken(group)
         return json_response(answer)
 
     @app.post("/v1/groups/{group}/clone", responses=_answers(OffsetMoves))
@@ -154,7 +155,7 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
         write = partial(groups.clone, move, wanted)
         answer = await broker.completions.outcome(write)
         if not wanted.dry_run:
-            broker.members.look_again(group)
+            broker.members.queues_taken(group)
         return json_response(answer)
 
 
@@ -190,11 +191,20 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
     @app.delete("/v1/groups/{group}")
     @declare(Permission.ADMIN, Resource.GROUP)
     async def delete_group(group: str, force: bool = False) -> Response:
-        """Forget a group with its settings and its progress."""
+        """Forget a group with its settings, its progress and what waits in its retry topic."""
         check_name("group", group)
+        retried = groups.retry_topic(group)
         write = partial(groups.delete, group, members.client_ids(group), force)
-        await broker.completions.outcome(write)
+        try:
+            await broker.completions.outcome(write)
+        except GroupNotFound:
+            # A call before this one may have got no further.
+            if retried is None:
+                raise
         await members.end_group(group)
+        if retried is not None:
+            await broker.completions.outcome(partial(broker.store.delete_topic, retried))
+            broker.forget_topic(retried)
         members.look_again(group)
         return json_response({})
 
@@ -247,9 +257,11 @@ async def _described(broker: Broker, group: str) -> GroupDescription:
     queues = await _on_thread(broker, partial(group_queues, broker.store, group, broker.clock.now_us()))
     differences = broker.members.agreement(group).differences
     statuses = broker.members.statuses(group)
+    letters = broker.dead_letters.marks(group)
     return GroupDescription(
-        broker.config.name, group, entry.kind, entry.settings, statuses, differences, queues
-    )
+        broker.config.name, group, entry.kind, entry.settings, statuses, differences, queues,
+        letters.max - letters.min,
+    )  # fmt: skip
 
 
 async def _on_thread(broker: Broker, read: Callable[[], T]) -> T:

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from rocketq.errors import (
     CorruptFrame,
     InvalidRequest,
+    NoPermission,
     NotFound,
     OffsetOutOfRange,
 )
@@ -43,7 +44,7 @@ from rocketq.protocol.broker_documents import (
     WAIT_MS_MAX,
 )
 from rocketq.protocol.frame import peek
-from rocketq.protocol.rules.reserved_names import check_name
+from rocketq.protocol.rules.reserved_names import check_name, is_retry_topic, retry_topic
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
@@ -141,7 +142,13 @@ class PullProcessor:
         return await self._decoded(call, result)
 
     def _check_group(self, call: PullCall) -> None:
-        """Raise GroupDisabled, or ClaimLost for a member that does not own the queue."""
+        """Raise GroupDisabled, or ClaimLost for a member that does not own the queue.
+
+        Raises NoPermission for one who is not of the group that a retry topic belongs to.
+        """
+        if is_retry_topic(call.topic) and call.topic != retry_topic(call.group):
+            hint = "It is for the members of its group. To look at messages use rocketq query."
+            raise NoPermission("Reading", f"retry topic {call.topic}", hint)
         if not call.group:
             return
         groups = self._store.consumer_groups

@@ -36,7 +36,7 @@ from rocketq.protocol.group_documents import (
     Subscription,
     TopicMembers,
 )
-from rocketq.protocol.rules.reserved_names import check_name
+from rocketq.protocol.rules.reserved_names import check_name, is_retry_topic
 from rocketq_broker.groups.sessions import Session
 
 Members = Sequence[Session[Heartbeat]]
@@ -68,8 +68,13 @@ class _Rule:
         return Difference(client_id, kind, "", _shown(value), _shown(self.value), self.whose)
 
 
-def agree(settings: GroupSettings, members: Members) -> Agreement:
-    """Return what counts for these members."""
+def agree(settings: GroupSettings, members: Members, retry_topic: str | None = None) -> Agreement:
+    """Return what counts for these members.
+
+    `retry_topic` is that of the group, once it has one: its members share it without subscribing to it. A
+    member that wants less than others would get messages that it did not ask for. So those share it that
+    want all topics of the group; all members do if there is none of them.
+    """
     heard = sorted(
         ((each.beat.started_at_us, each.client_id, each.beat) for each in members if each.beat is not None),
         key=lambda each: each[:2],
@@ -90,6 +95,9 @@ def agree(settings: GroupSettings, members: Members) -> Agreement:
         if beat.model == model.value and beat.ordered == ordered.value:
             sharing[client_id] = beat
     topics, of_topics = _share(sharing)
+    if retry_topic is not None and sharing:
+        whole = set(sharing).intersection(*topics.values())
+        topics[retry_topic] = whole or set(sharing)
     for each in members:
         for topic in each.topics:
             topics.setdefault(topic, set()).add(each.client_id)
@@ -153,10 +161,18 @@ def _shown(value: Any) -> str:
 
 
 def check_subscriptions(subscriptions: Iterable[Subscription]) -> None:
-    """Raise InvalidRequest, InvalidName or InvalidFilter for subscriptions that no member can have."""
+    """Raise InvalidRequest, InvalidName or InvalidFilter for subscriptions that no member can have.
+
+    A retry topic is none to subscribe to: the members of its group read it without that, and nobody else may.
+    """
     seen: set[str] = set()
     for each in subscriptions:
         check_name("topic", each.topic)
+        if is_retry_topic(each.topic):
+            raise InvalidRequest(
+                "subscriptions", f"topic {each.topic} is a retry topic",
+                hint="Leave it out: the members of a group read its retry topic in any case.",
+            )  # fmt: skip
         if each.topic in seen:
             raise InvalidRequest("subscriptions", f"topic {each.topic} is given twice")
         if each.tag is not None and each.sql is not None:

@@ -80,6 +80,8 @@ class Membership:
         #: The sessions that have ended and whose queues are being released.
         self._ending: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
+        #: How often queues were taken from their owners, in any group.
+        self._queues_taken = 0
         self._timer: asyncio.TimerHandle | None = None
         self._look_at_ms = 0
         self._stopped = False
@@ -204,7 +206,12 @@ class Membership:
         )
 
     def look_again(self, group: str) -> None:
-        """Let the members look again at what counts and at what they own: an operator has changed it."""
+        """Let the members look again at what counts and at what they own: it has changed."""
+        self._changed(group)
+
+    def queues_taken(self, group: str) -> None:
+        """Let the members ask what they still own: an operator has taken queues from their owners."""
+        self._queues_taken += 1
         self._changed(group)
 
     def check_may_create(self, group: str) -> None:
@@ -341,7 +348,7 @@ class Membership:
     def _agreement(self, group: str, entry: GroupEntry) -> Agreement:
         found = self._agreements.get(group)
         if found is None:
-            found = agree(entry.settings, self._sessions.of(group))
+            found = agree(entry.settings, self._sessions.of(group), self._store.retry_topic(group))
             if self._sessions.count(group):
                 self._agreements[group] = found
         return found
@@ -354,7 +361,9 @@ class Membership:
         if found is None:
             members = tuple(_member(each) for each in self._sessions.of(group))
             topics = self.agreement(group).topics
-            found = GroupMembers(self._config.name, group, version, members, topics)
+            found = GroupMembers(
+                self._config.name, group, version, members, topics, queues_taken=self._queues_taken
+            )
             if members:
                 self._answers[group] = found
         return found

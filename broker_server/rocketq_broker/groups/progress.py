@@ -18,18 +18,23 @@ from rocketq_broker.store.store import MessageStore
 
 
 def group_queues(store: MessageStore, group: str, now_us: int) -> tuple[GroupQueue, ...]:
-    """Return where a group stands in each queue in which it has progress or that a member owns."""
+    """Return where a group stands in each queue in which it has progress or that a member owns.
+
+    The queue of its retry topic is always told: its first reader begins with the first message.
+    """
+    retried = store.consumer_groups.retry_topic(group)
     claims = store.consumer_groups.claims(group)
     offsets = {(each.topic, each.queue): each.offset for each in store.group_offsets(group).offsets}
     found: list[GroupQueue] = []
     ranges: dict[str, tuple[QueueOffsets, ...]] = {}
-    for topic, queue in sorted({*offsets, *claims}):
+    for topic, queue in sorted({*offsets, *claims, *([(retried, 0)] if retried is not None else [])}):
         held = _held(store, ranges, topic, queue)
         committed, claim = offsets.get((topic, queue)), claims.get((topic, queue))
         lag, lag_ms = None, None
-        if committed is not None and held is not None:
-            lag = max(0, held.max - committed)
-            lag_ms = _lag_ms(store, topic, queue, max(committed, held.min), now_us) if lag else 0
+        begin = 0 if topic == retried and committed is None else committed
+        if begin is not None and held is not None:
+            lag = max(0, held.max - max(begin, held.min))
+            lag_ms = _lag_ms(store, topic, queue, max(begin, held.min), now_us) if lag else 0
         low, end = (None, None) if held is None else (held.min, held.max)
         owner, epoch = (None, None) if claim is None else claim
         found.append(GroupQueue(topic, queue, committed, low, end, lag, lag_ms, owner, epoch))

@@ -133,12 +133,19 @@ class Measurements:
     #: Half messages that were committed and rolled back, by topic.
     committed: dict[str, int] = field(default_factory=dict)
     rolled_back: dict[str, int] = field(default_factory=dict)
+    #: Messages that became dead letters, by group.
+    dead_letters: dict[str, int] = field(default_factory=dict)
 
     def decided(self, outcome: Outcome) -> None:
         """Count the half messages of a transaction that was committed or rolled back."""
         counted = self.committed if outcome.state is TransactionState.COMMIT else self.rolled_back
         for topic, messages in outcome.messages.items():
             counted[topic] = counted.get(topic, 0) + messages
+
+    def dead_letters_stored(self, group: str, messages: int) -> None:
+        """Count messages of a group that became dead letters."""
+        key = group if group in self.dead_letters or len(self.dead_letters) < GROUPS_MAX else ""
+        self.dead_letters[key] = self.dead_letters.get(key, 0) + messages
 
     def sent(self, topic: str, sizes: list[BodySizes]) -> None:
         """Count the batches of one accepted send."""

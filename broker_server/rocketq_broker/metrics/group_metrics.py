@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 _NODE: Final = ("cluster", "node_type", "node_id")
@@ -41,6 +41,7 @@ class GroupCollector(Collector):
         producers: Callable[[], Mapping[Connected, int]],
         ages: Callable[[], Iterable[TopicAge]],
         held_watches: Callable[[], int],
+        dead_letters: Callable[[], Mapping[str, int]],
     ) -> None:
         self._node = (cluster, "broker", broker)
         self._connections = (
@@ -49,6 +50,7 @@ class GroupCollector(Collector):
         )
         self._ages = ages
         self._held_watches = held_watches
+        self._dead_letters = dead_letters
 
     def collect(self) -> Iterator[Metric]:
         for name, text, label, connected in self._connections:
@@ -64,4 +66,12 @@ class GroupCollector(Collector):
         for each in self._ages():
             ages.add_metric((*self._node, each.topic, each.group), each.lag_ms)
         yield ages
+        letters = CounterMetricFamily(
+            "rocketmq_send_to_dlq_messages",
+            "Messages that became dead letters after their last attempt.",
+            labels=(*_NODE, "consumer_group"),
+        )
+        for group, messages in self._dead_letters().items():
+            letters.add_metric((*self._node, group), messages)
+        yield letters
         yield GaugeMetricFamily("rocketq_held_watches", "Watches of members that wait.", self._held_watches())

@@ -21,6 +21,7 @@ from rocketq.protocol.group_documents import (
     ReleaseRequest,
     SetGroupRequest,
 )
+from rocketq.protocol.rules.reserved_names import retry_topic
 from rocketq_broker.store.commit.commit_plan import ChangeState, Operation
 from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.log.consume_queues import Queues
@@ -87,6 +88,17 @@ class GroupOperations:
     def check_owner(self, group: str, client_id: str, topic: str, queue: int, epoch: int) -> None:
         """Raise ClaimLost unless a member owns a queue under this epoch."""
         decisions.check_owner(self._state, group, client_id, [(topic, queue, epoch)], self._broker)
+
+    def retry_topic(self, group: str) -> str | None:
+        """Return the group's retry topic, None while it has none."""
+        name = retry_topic(group)
+        return name if name in self._state.topics else None
+
+    def owner_check(
+        self, group: str, client_id: str, queues: Sequence[tuple[str, int, int]]
+    ) -> Callable[[State], None]:
+        """Return what raises ClaimLost unless a member owns each (topic, queue) under the epoch behind it."""
+        return lambda state: decisions.check_owner(state, group, client_id, queues, self._broker)
 
     # --- the group itself ---------------------------------------------------------------
 

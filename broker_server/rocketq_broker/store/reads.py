@@ -41,6 +41,7 @@ from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.queue_reader import StoreQueueReader
 from rocketq_broker.store.log.sound_frames import located
 from rocketq_broker.store.log.time_search import FoundInTime, TimeQuery, find_in_time
+from rocketq_broker.store.machines.letter_table import LetterTable
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.results import FoundMessages, uncovered_range
@@ -89,6 +90,14 @@ class StoreReads:
 
     def topics(self) -> tuple[TopicConfig, ...]:
         return tuple(entry.config for entry in self._state.topics.in_order())
+
+    @property
+    def letters(self) -> LetterTable:
+        """Which dead letters were sent again."""
+        return self._state.letters
+
+    def has_topic(self, name: str) -> bool:
+        return name in self._state.topics
 
     def topic(self, name: str) -> TopicConfig:
         """Return a topic's configuration; raise TopicNotFound, or InvalidName for a name no topic can have.

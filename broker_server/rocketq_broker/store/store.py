@@ -251,12 +251,15 @@ class MessageStore(StoreReads):
         *,
         stage: StageName | HalfName | None = None,
         wake: bool = True,
+        check: Callable[[State], None] = lambda state: None,
+        decide: Callable[[State, int], Change | None] | None = None,
     ) -> None:
         """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
         With a stage they are staged instead, with a HalfName they are half messages, and `done` has a
         StagedOutcome. A caller with several
-        appends at hand passes wake=False and calls `wake_writer` after the last.
+        appends at hand passes wake=False and calls `wake_writer` after the last. `check` and `decide` are
+        those of `AppendBatches`.
         """
         size = sum(each.sent_bytes for each in batches)
         hold = None
@@ -264,7 +267,8 @@ class MessageStore(StoreReads):
             hold = self.transactions.hold(stage)
         elif stage is not None:
             hold = self.sinks.hold(stage)
-        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, hold), wake)
+        submitted_ms = self._clock.monotonic_ms()
+        self._submit(AppendBatches(topic, batches, size, submitted_ms, done, hold, decide, check), wake)
 
     def wake_writer(self) -> None:
         """Have what was appended with wake=False written."""

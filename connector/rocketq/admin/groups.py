@@ -154,6 +154,8 @@ class GroupAdmin:
     def delete(self, group: str, *, force: bool = False) -> list[str]:
         """Forget a group with its progress on every broker that has it; return these brokers.
 
+        Messages that wait for another attempt go with it; its dead letters stay.
+
         Raises GroupNotFound, and before anything is deleted MembersActive unless `force`. Members that still
         run create the group again.
         """

@@ -69,13 +69,20 @@ def describe(name: str, topic: str | None, nameservers: str, output: str) -> Non
       rocketq group describe billing -o jsonl | jq -s 'map(.lag) | add'
     """
     from rocketq.admin.groups import members_of, progress_of
+    from rocketq.protocol.rules.reserved_names import retry_topic
 
     with administration(nameservers) as admin:
         known = admin.groups.describe(name)
     found, members = progress_of(known, topic), members_of(known)
     show([asdict(each) for each in found], output, PROGRESS_COLUMNS)
     if output == "table":
-        say(f"lag {_total([each.lag for each in found])}, members {len(members)}")
+        own = [each.lag for each in found if each.topic != retry_topic(name)]
+        again = [each.lag for each in found if each.topic == retry_topic(name)]
+        letters = sum(each.dead_letters for each in known.values())
+        say(
+            f"lag {_total(own)}, to be tried again {_total(again)}, dead letters {letters}, "
+            f"members {len(members)}"
+        )
         say(_settings_text(next(iter(known.values())).settings))
         if len({each.settings for each in known.values()}) > 1:
             say(f"The settings differ between {', '.join(known)}: rocketq group set {name} sets all.")
@@ -108,7 +115,7 @@ def members(name: str, nameservers: str, output: str) -> None:
 @group.command("set")
 @click.argument("name")
 @click.option("--enabled/--disabled", default=None, help="Whether its members get anything.")
-@click.option("--retries-max", type=int, help="Attempts of a message before it becomes a dead letter.")
+@click.option("--retries-max", type=int, help="Retries of a message before it is a dead letter.")
 @click.option("--model", type=click.Choice(["clustering", "broadcasting"]), help="How members share queues.")
 @click.option("--ordered/--concurrent", default=None, help="Whether members consume each queue in order.")
 @click.option("--start", type=click.Choice(["first", "last"]), help="Where a queue without progress begins.")
@@ -246,7 +253,9 @@ def clone(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
 def delete(name: str, force: bool, yes: bool, nameservers: str) -> None:
-    """Forget a group on every broker, with its progress and its settings.
+    """Forget a group on every broker, with its progress, its settings and what it would try again.
+
+    Its dead letters stay: rocketq topic delete %DLQ%NAME deletes them.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import (
     cluster,
+    dead_letters,
     doctor,
     groups,
     messages,
@@ -104,6 +105,7 @@ for command in (
     query.query,
     groups.group,
     sinks.sink,
+    dead_letters.dlq,
     timers.timer,
     transactions.tx,
     cluster.cluster,

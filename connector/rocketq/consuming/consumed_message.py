@@ -13,6 +13,7 @@ thread. What follows from it, the offset that may be committed, is worked out wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import repeat
 from typing import Any, TypeAlias
 
@@ -20,11 +21,15 @@ import msgspec
 import pyarrow as pa
 
 from rocketq.consuming.records import column_values
-from rocketq.model import MessageQueue, message_id
+from rocketq.consuming.retries import Failure
+from rocketq.model import UNIQUE_ID_PROPERTY, MessageQueue, message_id
 from rocketq.protocol.frame_slices import FrameSlice
+from rocketq.protocol.rules.delivery_time import duration_ms
+from rocketq.protocol.rules.reserved_names import is_retry_topic
+from rocketq.protocol.rules.returned_messages import Origin, origin_of
 
-#: Called for a message that failed: its delivery, its row, and the delay that was asked for, if any.
-FailHandler: TypeAlias = "Callable[[Delivery, int, int | None], None]"
+#: Called for a message that failed: its delivery, its row, and what is said of it.
+FailHandler: TypeAlias = "Callable[[Delivery, int, Failure], None]"
 
 
 class Delivery:
@@ -35,8 +40,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "_bodies", "_keys", "_offsets", "_others", "_tags", "attempt", "fail_handler", "handled",
-        "is_recalled", "piece", "queue", "size",
+        "_bodies", "_keys", "_offsets", "_origins", "_others", "_tags", "attempt", "fail_handler", "handled",
+        "is_recalled", "is_returned", "piece", "queue", "size",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +57,9 @@ class Delivery:
         self.handled = bytearray(piece.rows)
         #: The queue is lost or to be given back: what nobody has begun to work on is not to be handed out.
         self.is_recalled = False
+        #: The messages failed before and come from a retry topic.
+        self.is_returned = is_retry_topic(queue.topic)
+        self._origins: list[Origin] | None = None
         self._bodies: list[bytes] | None = None
         self._keys: list[bytes | None] | None = None
         self._tags: list[str | None] | None = None
@@ -87,10 +95,14 @@ class Delivery:
         rows = int(self.piece.offsets().searchsorted(offset, side="right"))
         self.acknowledge(0, rows)
 
-    def fail(self, row: int, delay_ms: int | None) -> None:
-        """Have a message tried again: after `delay_ms`, or as its attempts so far demand."""
+    def fail(self, row: int, failure: Failure) -> None:
+        """Have a message tried again: after the delay that is asked for, or as its attempts demand."""
         if not self.handled[row]:
-            self.fail_handler(self, row, delay_ms)
+            self.fail_handler(self, row, failure)
+
+    def attempt_of(self, row: int) -> int:
+        """Return which attempt at a message this is, over all members that had it."""
+        return self.attempt + self.origins[row].failures if self.is_returned else self.attempt
 
     def messages(self) -> list[ConsumedMessage]:
         """Return the messages as views."""
@@ -117,6 +129,16 @@ class Delivery:
         return self._tags
 
     @property
+    def origins(self) -> list[Origin]:
+        """Where the messages lay before they failed first; their own places if nothing says it."""
+        if self._origins is None:
+            self._origins = [
+                origin_of(None if found is None else dict(found)) or Origin(self.queue, self.offsets[row], 0)
+                for row, found in enumerate(column_values(self.piece.batch.column("properties")))
+            ]
+        return self._origins
+
+    @property
     def offsets(self) -> Sequence[int]:
         if self._offsets is None:
             piece = self.piece
@@ -137,7 +159,8 @@ class Delivery:
 class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A message as a member of a consumer group gets it. It stays usable after the consumer moved on.
 
-    It has what `StoredMessage` has, and `attempt`, `ack` and `nack`.
+    It has what `StoredMessage` has, and `attempt`, `ack` and `nack`. One that failed before has the queue,
+    the offset and the id that it had at first.
     """
 
     _delivery: Delivery
@@ -173,32 +196,44 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
 
     @property
     def queue(self) -> MessageQueue:
-        return self._delivery.queue
+        delivery = self._delivery
+        return delivery.origins[self._row].queue if delivery.is_returned else delivery.queue
 
     @property
     def offset(self) -> int:
-        return self._delivery.offsets[self._row]
+        delivery = self._delivery
+        return delivery.origins[self._row].offset if delivery.is_returned else delivery.offsets[self._row]
 
     @property
     def message_id(self) -> str:
         return message_id(self.queue, self.offset)
 
     @property
+    def unique_id(self) -> str | None:
+        """The id that its producer gave it; its copies have the same."""
+        return (self.properties or {}).get(UNIQUE_ID_PROPERTY)
+
+    @property
     def attempt(self) -> int:
-        """1 when this member hands it out for the first time, 2 after one failure, and so on."""
-        return self._delivery.attempt
+        """1 when it is handed out for the first time, 2 after one failure, and so on.
+
+        Attempts in place, of an ordered or a broadcasting member, are counted by the member alone.
+        """
+        return self._delivery.attempt_of(self._row)
 
     def ack(self) -> None:
         """Say that the message is handled: the group's offset may pass it. Twice is no error."""
         self._delivery.handled[self._row] = 1
 
-    def nack(self, delay_ms: int | None = None) -> None:
-        """Say that the message could not be handled: it is handed out again.
+    def nack(self, delay: str | timedelta | None = None, *, reason: str = "") -> None:
+        """Say that the message could not be handled: it is tried again, or becomes a dead letter.
 
-        Without `delay_ms` the back-off levels say when (`rocketq.consuming.retries`). The group's offset does
-        not pass it before it is acknowledged. After `ack` it does nothing.
+        `delay` is the wait before the next attempt, such as "30s"; without it the back-off decides
+        (docs/consumer.md). `reason` is kept with the message. Other members may get it then. The call
+        returns at once; until the broker has a copy, the group's offset does not pass the message. After
+        `ack` it does nothing. Raises InvalidConfiguration for what is no duration.
         """
-        self._delivery.fail(self._row, delay_ms)
+        self._delivery.fail(self._row, Failure(None if delay is None else duration_ms(delay), reason))
 
     def __repr__(self) -> str:
         return f"ConsumedMessage({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"

@@ -22,6 +22,7 @@ import pyarrow as pa
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.records import as_arrow, last_offsets
+from rocketq.consuming.retries import Failure
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
 from rocketq.protocol.group_documents import Difference
@@ -237,7 +238,7 @@ class Consumer:
         if self._left is not None:
             (delivery, row), self._left = self._left, None
             if self._is_auto:
-                delivery.fail(row, None)
+                delivery.fail(row, Failure())
         if self._is_auto:
             for delivery in reversed(self._left_batch):
                 self._reader.take_back(delivery, 0)

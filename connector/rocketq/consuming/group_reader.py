@@ -26,13 +26,25 @@ from rocketq.consuming.members.local_offsets import OffsetsFile
 from rocketq.consuming.members.member import Member
 from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.consuming.members.sharing_member import SharingMember
-from rocketq.consuming.retries import SUSPEND_MS, GiveUp, RetryPolicy, after_failure
+from rocketq.consuming.retries import (
+    NOT_TAKEN_MS,
+    SUSPEND_MS,
+    Failure,
+    GiveBack,
+    GiveUp,
+    Keeping,
+    RetryPolicy,
+    after_failure,
+)
+from rocketq.consuming.send_backs import Given, SendBacks
 from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
 from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import Difference, Heartbeat, StartRule, Subscription
+from rocketq.protocol.return_documents import ReturnedMessage
 from rocketq.protocol.rules.reserved_names import check_user_group
+from rocketq.protocol.rules.returned_messages import REASON_CHARACTERS_MAX
 
 log = logging.getLogger("rocketq.consuming.members.member")
 
@@ -68,8 +80,7 @@ class GroupReader:
         check_allocation(allocation, config)
         self.group, self.topics, self.client_id = group, tuple(filters), new_client_id()
         self.config, self._clock, self._transport = config, clock, transport
-        suspend_ms = (config.suspend_ms or SUSPEND_MS) if config.ordered else None
-        self._retries = RetryPolicy(config.max_attempts, suspend_ms)
+        self._retries = retry_policy(config)
         self._closing, self._is_closed, self._is_recalled = threading.Lock(), False, False
         self._fetching = Fetching(
             transport,
@@ -79,12 +90,17 @@ class GroupReader:
             FetchSettings(config.pull_bytes, config.hold_ms, config.retry_ms, config.offset_reset),
             Prefetch(config.buffer_bytes, limits_of(config)),
             clock,
+            self.client_id,
         )
         #: The last error that was logged instead of raised.
         self._logged: Exception | None = None
         beat = heartbeat_of(filters, config, clock)
         self._sessions = Sessions(
             transport, routes, group, self.client_id, beat, config, clock, self._fetching, self._wake
+        )
+        self._fetching.on_claim_lost = self._sessions.look_again
+        self._send_backs = SendBacks(
+            self._sessions, self._fetching, group, self.client_id, self._retries.retries_max
         )
         self._member: Member
         common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
@@ -192,14 +208,16 @@ class GroupReader:
                 for delivery in state.out():
                     delivery.acknowledge()
 
-    def _failed(self, delivery: Delivery, row: int, delay_ms: int | None) -> None:
+    def _failed(self, delivery: Delivery, row: int, failure: Failure) -> None:
         with self._fetching.changed:
             state = self._of(delivery)
             if state is None:
                 return
-            decision = after_failure(delivery.attempt, self._retries, delay_ms)
+            decision = after_failure(delivery.attempt_of(row), self._retries, failure.delay_ms)
             now_ms = self._clock.monotonic_ms()
-            if isinstance(decision, GiveUp):
+            if isinstance(decision, GiveBack):
+                self._give_back(state, delivery, row, failure)
+            elif isinstance(decision, GiveUp):
                 failed = message_id(delivery.queue, delivery.offsets[row])
                 state.retry_later(delivery, row, None)
                 state.stop(RetriesExhausted(failed, decision.attempts))
@@ -208,6 +226,32 @@ class GroupReader:
             else:
                 state.retry_later(delivery, row, now_ms + decision.delay_ms)
             self._fetching.changed.notify_all()
+
+    def _give_back(self, state: ProcessQueue, delivery: Delivery, row: int, failure: Failure) -> None:
+        """Give a message back to its broker; where order counts, nothing behind it is handed out before."""
+        queue, generation = state.queue, state.generation
+        assert state.epoch is not None, "only a member that claims its queues gives messages back"
+        message = ReturnedMessage(
+            queue.topic, queue.queue, state.epoch, delivery.offsets[row], delivery.attempt_of(row),
+            failure.delay_ms, failure.reason[:REASON_CHARACTERS_MAX],
+        )  # fmt: skip
+        if self.config.ordered and not state.is_leaving:
+            state.put_back(delivery, row, 0)
+            state.is_returning = True
+
+            def done(is_taken: bool) -> None:
+                # After a seek another message is the first.
+                if state.generation == generation:
+                    state.returned(is_taken, self._clock.monotonic_ms() + self._retries.suspend_ms)
+
+        else:
+            retry = state.retry_later(delivery, row, None)
+            retry.is_returning = True
+
+            def done(is_taken: bool) -> None:
+                retry.returned(is_taken, self._clock.monotonic_ms() + NOT_TAKEN_MS)
+
+        self._send_backs.add(queue.broker, Given(message, done))
 
     def _of(self, delivery: Delivery) -> ProcessQueue | None:
         """Return the queue that a delivery is of, None if the member lost it or sought elsewhere."""
@@ -259,6 +303,7 @@ class GroupReader:
                 return
             self._is_closed = True
             self.recall()
+            self._send_backs.flush(self.config.hand_over_ms)
             try:
                 self._member.close()
             finally:
@@ -285,6 +330,16 @@ def check_allocation(allocation: str | AllocationStrategy | None, config: Consum
             raise InvalidConfiguration(
                 "allocation", allocation, "a broadcasting member reads all queues", hint="Leave it out."
             )
+
+
+def retry_policy(config: ConsumerConfig) -> RetryPolicy:
+    """Return what a configuration says of messages that fail."""
+    keeping = Keeping.ORDERED if config.ordered else Keeping.SHARED
+    return RetryPolicy(
+        Keeping.BROADCAST if config.broadcasting else keeping,
+        config.max_attempts,
+        config.suspend_ms or SUSPEND_MS,
+    )
 
 
 def limits_of(config: ConsumerConfig) -> ConsumerLimits:

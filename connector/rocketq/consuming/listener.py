@@ -132,11 +132,11 @@ class Listener:
                 return
             try:
                 function(message)
-            except Exception:
+            except Exception as error:
                 log.exception(
                     "The listener of group %s failed with message %s", self.group, message.message_id
                 )
-                message.nack()
+                message.nack(reason=f"{type(error).__name__}: {error}")
             else:
                 handled[row] = 1
 

@@ -26,9 +26,10 @@ class InvalidName(RemoteError):
     status = 400
 
     def __init__(self, kind: str, name: str) -> None:
+        longest = 120 if kind == "group" else 127
         super().__init__(
             f"{kind} name {name[:200]!r} is not legal.",
-            hint="Use 1 to 127 of the characters A-Z a-z 0-9 _ - % and |.",
+            hint=f"Use 1 to {longest} of the characters A-Z a-z 0-9 _ - % and |.",
             facts={"kind": kind, "name": name[:200]},
         )
 
@@ -67,10 +68,11 @@ class NoPermission(RemoteError):
     code = "NO_PERMISSION"
     status = 403
 
-    def __init__(self, action: str, resource: str) -> None:
+    def __init__(self, action: str, resource: str, hint: str = "") -> None:
         super().__init__(
             f"{action} is not permitted on {resource}.",
-            hint="Look at the topic's perm (rocketq topic describe) and at the broker's write permission.",
+            hint=hint
+            or "Look at the topic's perm (rocketq topic describe) and at the broker's write permission.",
             facts={"action": action, "resource": resource},
         )
 

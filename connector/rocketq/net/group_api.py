@@ -30,6 +30,13 @@ from rocketq.protocol.group_documents import (
     ResetRequest,
     SetGroupRequest,
 )
+from rocketq.protocol.return_documents import (
+    DeadLetterMarks,
+    ResendAnswer,
+    ResendRequest,
+    ReturnAnswer,
+    ReturnRequest,
+)
 
 
 class GroupApi(ServerApi):
@@ -132,6 +139,22 @@ class GroupApi(ServerApi):
     def clone_group(self, group: str, request: CloneRequest) -> OffsetMoves:
         """Give a group the progress of another. Raises GroupNotFound for the source, MembersActive."""
         return self._decoded(self._call_json("POST", path_of("groups", group, "clone"), request), OffsetMoves)
+
+    # --- messages that failed ----------------------------------------------------
+
+    def give_back(self, group: str, request: ReturnRequest) -> ReturnAnswer:
+        """Give messages back that failed. Raises ClaimLost, GroupDisabled, InvalidRequest, SystemBusy."""
+        path = path_of("groups", group, "returns")
+        return self._decoded(self._call_json("POST", path, request), ReturnAnswer)
+
+    def dead_letters(self, group: str) -> DeadLetterMarks:
+        """Return where the dead letters of a group lie here, and which were sent again."""
+        return self._decoded(self._call("GET", path_of("groups", group, "dead-letters")), DeadLetterMarks)
+
+    def resend_letters(self, group: str, request: ResendRequest) -> ResendAnswer:
+        """Send dead letters to their original topics again; safe to repeat, unless `again`."""
+        path = path_of("groups", group, "dead-letters", "resend")
+        return self._decoded(self._call_json("POST", path, request), ResendAnswer)
 
     # --- producers ---------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Final
 from rocketq.model import GroupKind, Int64, MessageModel, StartFrom
 from rocketq.protocol.json_codec import prepare_documents
 
-#: Attempts of a message before it becomes a dead letter (RocketMQ: SubscriptionGroupConfig.retryMaxTimes).
+#: How often a message that failed is tried again (RocketMQ: SubscriptionGroupConfig.retryMaxTimes).
 RETRIES_MAX: Final = 16
 #: After this time without a call a member is gone (RocketMQ: ConsumerManager.CHANNEL_EXPIRED_TIMEOUT).
 SESSION_TIMEOUT_MS: Final = 120_000
@@ -182,7 +182,8 @@ class GroupMembers:
     `version` changes when a member comes, goes or says something else of itself, when settings change, and
     when a queue is released that another member had asked for. It is opaque: compare it for equality, and
     only with versions of the same broker. `is_changed` is False if it still is the version that the caller
-    knows; `members` and `topics` are then left out.
+    knows; `members` and `topics` are then left out. `queues_taken` changes when an operator has taken queues
+    from their owners: each member then asks by a heartbeat what it still owns.
     """
 
     broker: str
@@ -191,6 +192,7 @@ class GroupMembers:
     members: tuple[Member, ...] = field(default=(), hash=False)
     topics: tuple[TopicMembers, ...] = field(default=(), hash=False)
     is_changed: bool = True
+    queues_taken: Int64 = 0
 
 
 # --- claims ---------------------------------------------------------------------------
@@ -327,7 +329,11 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as one broker has it: in every queue in which it has progress, or which a member owns."""
+    """A group as one broker has it: in every queue in which it has progress, or which a member owns.
+
+    The queue of its retry topic is among them once there is one; messages that still wait for their next
+    attempt are not counted in its lag. `dead_letters` counts the letters that are stored here.
+    """
 
     broker: str
     group: str
@@ -336,6 +342,7 @@ class GroupDescription:
     members: tuple[MemberStatus, ...] = field(hash=False)
     differences: tuple[Difference, ...] = field(hash=False)
     queues: tuple[GroupQueue, ...] = field(hash=False)
+    dead_letters: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)

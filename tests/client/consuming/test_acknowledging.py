@@ -14,9 +14,7 @@ from rocketq import (
     Client,
     InvalidConfiguration,
     LocalCluster,
-    RetriesExhausted,
 )
-from rocketq.clock import ManualClock
 from rocketq.net.broker_api import BrokerApi
 from tests.client.consuming.groups_support import fill, numbers, one_queue, take
 from tests.support.conditions import WAIT_MS, wait_until
@@ -68,39 +66,20 @@ def test_a_loop_acknowledges_a_message_when_it_asks_for_the_next(mq: Client, top
         assert sum(consumer.owned().values()) == 9, "the block ended without an exception"
 
 
-def test_a_loop_that_was_left_tries_its_message_again_later(cluster: LocalCluster, topic: str) -> None:
-    clock = ManualClock()
-    with PatientClient(cluster.nameservers, clock=clock) as mq:
-        fill(mq, topic, 3, queues=1)
-        with mq.consumer("g-left", [topic]) as consumer:
-            for message in consumer:
-                failed = message
-                break
-            assert sorted(m.offset for m in take(consumer, 2)) is not None
-            assert consumer.poll(timeout_ms=0) == []
-            assert consumer.owned()[failed.queue] == failed.offset
-            clock.advance(10_000)
-            [again] = consumer.poll(timeout_ms=0)
-            assert (again.message_id, again.attempt) == (failed.message_id, 2)
-            assert consumer.poll(timeout_ms=0) == []
-            assert sum(consumer.lag().values()) == 0
-
-
-def test_a_message_that_failed_as_often_as_allowed_stops_its_queue(mq: Client, topic: str) -> None:
-    fill(mq, topic, 5, queues=1)
-    with mq.consumer("g-last", [topic], max_attempts=3) as consumer:
-        [message] = take(consumer, 1)
-        first = message
-        for attempt in (2, 3):
-            message.nack(0)
-            message = next(m for m in take(consumer, 1) if m.message_id == first.message_id)
-            assert message.attempt == attempt
-        message.nack(0)
-        with pytest.raises(RetriesExhausted, match=first.message_id):
-            consumer.poll(timeout_ms=WAIT_MS)
-        assert consumer.owned()[first.queue] == first.offset
-        consumer.seek(first.queue, first.offset + 1)
+def test_a_loop_that_was_left_gives_its_message_back(mq: Client, topic: str) -> None:
+    one_queue(mq, topic, 3)
+    with mq.consumer(topic, [topic]) as consumer:
+        for message in consumer:
+            failed = message
+            break
+        assert [each.offset for each in take(consumer, 2)] == [1, 2]
+        wait_until(lambda: f"%RETRY%{topic}" in mq.topics())
+        wait_until(lambda: len(list(mq.timers.list(f"%RETRY%{topic}"))) == 1)
+        [waiting] = mq.timers.list(f"%RETRY%{topic}")
+        assert (waiting.properties or {})["ORIGIN_MESSAGE_ID"] == failed.message_id
+        assert waiting.deliver_at_ms - waiting.stored_at_us // 1000 <= 10_000
         consumer.poll(timeout_ms=0)
+        wait_until(lambda: consumer.owned()[failed.queue] == 3)
 
 
 def test_an_ordered_consumer_gets_nothing_behind_a_failed_message(mq: Client, topic: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from rocketq import (
     Message,
     MessageQueue,
     ReservedName,
-    RetriesExhausted,
     RouteNotFound,
     Sql,
     Tag,
@@ -213,25 +211,6 @@ def test_a_pause_or_seek_in_a_loop_holds_from_the_next_message_on(mq: Client, to
         assert consumer.poll(timeout_ms=50) == []
         consumer.resume(*consumer.owned())
         assert [message.offset for message in take(consumer, 85)] == list(range(15, 100))
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_nothing_behind_a_message_that_was_given_up_is_handed_out(
-    mq: Client, topic: str, ordered: bool
-) -> None:
-    one_queue(mq, topic, 100)
-    seen = []
-    with mq.consumer(f"g-up-{ordered}", [topic], ordered=ordered, max_attempts=1) as consumer:
-        loop = iter(consumer)
-        for message in itertools.islice(loop, 31):
-            seen.append(message.offset)
-        message.nack()
-        with pytest.raises(RetriesExhausted):
-            next(loop)
-        assert seen == list(range(31))
-        assert list(consumer.owned().values()) == [30]
-        consumer.seek(message.queue, 31)
-        assert [message.offset for message in take(consumer, 69)] == list(range(31, 100))
 
 
 def test_a_seek_goes_back_and_the_commit_goes_with_it(mq: Client, topic: str) -> None:

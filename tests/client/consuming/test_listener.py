@@ -119,24 +119,6 @@ def test_without_order_others_pass_a_message_that_fails(
     assert attempts[7] == 3
 
 
-def test_a_listener_whose_queue_stops_says_so_and_goes_on_with_others(
-    mq: Client, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    fill(mq, topic, 100, queues=2)
-    seen: set[int] = set()
-
-    def handle(message: ConsumedMessage) -> None:
-        if int(message.body) == 50:
-            raise ArithmeticError
-        seen.add(int(message.body))
-
-    with mq.listener(topic, handle, group="l-stop", max_attempts=1, workers=1) as listener:
-        wait_until(lambda: listener.error is not None)
-        wait_until(lambda: sum(1 for behind in listener.lag().values() if behind) == 1)
-        wait_until(lambda: "stands still" in caplog.text)
-    assert 50 not in seen
-
-
 def test_closing_waits_for_the_message_that_is_being_handled(mq: Client, topic: str) -> None:
     fill(mq, topic, 50, queues=1)
     begun, go_on = threading.Event(), threading.Event()

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from rocketq import Client, ConsumedMessage, GroupDisabled, LocalCluster
+from rocketq.clock import ManualClock
 from rocketq.errors import ClaimLost, MemberUnknown
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import ResetRequest, ResetTarget, SetGroupRequest
-from tests.client.consuming.groups_support import fill, numbers, take, wait_for_shares
+from rocketq.protocol.group_documents import QueueOfTopic, ResetRequest, ResetTarget, SetGroupRequest
+from tests.client.consuming.groups_support import fill, numbers, one_queue, take, wait_for_shares
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient, patient_transport
 
@@ -60,14 +61,31 @@ def test_members_keep_their_queues_when_a_broker_restarts(
 
 
 def test_a_forced_reset_takes_the_members_to_the_new_offsets(
-    mq: Client, broker: BrokerApi, topic: str
+    own_cluster: LocalCluster, broker: BrokerApi, topic: str
 ) -> None:
-    fill(mq, topic, 50, queues=2)
-    with mq.consumer("t-reset", [topic], commit_ms=20, retry_ms=50, heartbeat_ms=200) as consumer:
-        assert numbers(take(consumer, 50)) == list(range(50))
-        consumer.commit()
-        broker.reset_group("t-reset", ResetRequest(topic, ResetTarget.EARLIEST, force=True))
-        assert numbers(take(consumer, 50)) == list(range(50))
+    """At once: the member's clock stands still, so no heartbeat falls due."""
+    with Client(own_cluster.nameservers, clock=ManualClock()) as mq:
+        one_queue(mq, topic, 50)
+        with mq.consumer(topic, [topic]) as consumer:
+            assert numbers(take(consumer, 50)) == list(range(50))
+            consumer.commit()
+            broker.reset_group(topic, ResetRequest(topic, ResetTarget.EARLIEST, force=True))
+            assert numbers(take(consumer, 50)) == list(range(50))
+
+
+def test_a_pull_of_a_queue_that_is_not_the_members_any_more_is_refused_and_noticed(
+    own_cluster: LocalCluster, broker: BrokerApi, topic: str
+) -> None:
+    with Client(own_cluster.nameservers, clock=ManualClock()) as mq:
+        one_queue(mq, topic, 5)
+        with mq.consumer(topic, [topic]) as consumer:
+            take(consumer, 5)
+            consumer.commit()
+            broker.release_queues(topic, consumer.client_id, [QueueOfTopic(topic, 0)])
+            with mq.producer() as producer:
+                producer.send(topic, b"5")
+            wait_until(lambda: [each.owner for each in broker.group(topic).queues] == [consumer.client_id])
+            assert numbers(take(consumer, 1)) == [5]
 
 
 def test_a_queue_whose_claim_was_lost_is_dropped_and_claimed_again(

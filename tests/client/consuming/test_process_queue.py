@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
-from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
+from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue, Retry
+from rocketq.consuming.retries import Failure
 from rocketq.model import Message, MessageQueue
 from rocketq.protocol.frame_slices import FrameSlice, open_frames
 from rocketq.protocol.message_schema import from_messages
@@ -22,7 +25,7 @@ def part(offset: int, rows: int) -> FrameSlice:
     return opened
 
 
-def nothing_fails(delivery: Delivery, row: int, delay_ms: int | None) -> None:
+def nothing_fails(delivery: Delivery, row: int, failure: Failure) -> None:
     raise AssertionError(f"{delivery.offsets[row]} failed")
 
 
@@ -138,7 +141,7 @@ def test_queues_share_the_limits_of_a_consumer_evenly() -> None:
 
 
 class OneQueue(RuleBasedStateMachine):
-    """Fetching, handing out, acknowledging and failing in any order, against sets of offsets."""
+    """Fetching, handing out, acknowledging, failing and giving back in any order, against sets of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,6 +149,7 @@ class OneQueue(RuleBasedStateMachine):
         self.now_ms = 0
         self.out: dict[int, ConsumedMessage] = {}
         self.waiting: set[int] = set()
+        self.returning: dict[int, Retry] = {}
         self.done: set[int] = set()
 
     @initialize(rows=st.integers(1, 6))
@@ -161,7 +165,7 @@ class OneQueue(RuleBasedStateMachine):
     def hand_out(self, rows: int) -> None:
         delivery = self.held.due_retry(self.now_ms) or self.held.hand_out(rows, self.failed)
         for message in [] if delivery is None else delivery.messages():
-            assert message.offset not in self.done | self.out.keys()
+            assert message.offset not in self.done | self.out.keys() | self.returning.keys()
             self.waiting.discard(message.offset)
             self.out[message.offset] = message
 
@@ -176,12 +180,36 @@ class OneQueue(RuleBasedStateMachine):
     @rule(data=st.data(), delay_ms=st.integers(0, 3))
     def fail(self, data: st.DataObject, delay_ms: int) -> None:
         offset = data.draw(st.sampled_from(sorted(self.out)))
-        self.out.pop(offset).nack(delay_ms)
+        self.out.pop(offset).nack(timedelta(milliseconds=delay_ms))
         self.waiting.add(offset)
 
-    def failed(self, delivery: Delivery, row: int, delay_ms: int | None) -> None:
-        assert delay_ms is not None
-        self.held.retry_later(delivery, row, self.now_ms + delay_ms)
+    def failed(self, delivery: Delivery, row: int, failure: Failure) -> None:
+        if failure.delay_ms is not None:
+            self.held.retry_later(delivery, row, self.now_ms + failure.delay_ms)
+            return
+        retry = self.held.retry_later(delivery, row, None)
+        retry.is_returning = True
+        self.returning[delivery.offsets[row]] = retry
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(sorted(self.out)))
+        self.out.pop(offset).nack()
+
+    @precondition(lambda self: self.returning)
+    @rule(data=st.data(), is_taken=st.booleans())
+    def answer(self, data: st.DataObject, is_taken: bool) -> None:
+        offset = data.draw(st.sampled_from(sorted(self.returning)))
+        self.returning.pop(offset).returned(is_taken, self.now_ms + 1)
+        (self.done if is_taken else self.waiting).add(offset)
+
+    @rule()
+    def acknowledge_all(self) -> None:
+        for delivery in self.held.out():
+            delivery.acknowledge()
+        self.done.update(self.out)
+        self.out.clear()
 
     @rule()
     def pass_time(self) -> None:
@@ -195,7 +223,7 @@ class OneQueue(RuleBasedStateMachine):
     @invariant()
     def everything_is_held_once(self) -> None:
         assert self.held.held_messages == self.held.fetch - len(self.done)
-        assert self.held.is_idle is not bool(self.out)
+        assert self.held.is_idle is not bool(self.out or self.returning)
 
 
 TestOneQueue = OneQueue.TestCase

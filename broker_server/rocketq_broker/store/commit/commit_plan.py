@@ -105,6 +105,7 @@ class AppendBatches:
 
     `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
     stored together with a change of the state, if there is one to make, and not at all if there is none.
+    `check` may refuse the append with an error, as the state is then.
     """
 
     topic: str
@@ -114,6 +115,7 @@ class AppendBatches:
     done: Callable[[Any], None]
     hold: Hold | None = None
     decide: Callable[[State, int], Change | None] | None = None
+    check: Callable[[State], None] = lambda state: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,6 +238,7 @@ class CommitPlan:
 
     def _add_append(self, operation: AppendBatches) -> None:
         entry = self._target(operation)
+        operation.check(self.state)
         if operation.decide is not None:
             self.place_waiting()
             change = operation.decide(self.state, self.stored_at_us // 1000)

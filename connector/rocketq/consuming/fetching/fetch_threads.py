@@ -32,6 +32,7 @@ from rocketq.consuming.fetching.start_offsets import Beginning, resume_offset
 from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.errors import (
     BrokerUnreachable,
+    ClaimLost,
     ClientError,
     Closed,
     Conflict,
@@ -74,7 +75,14 @@ class Fetching:
         settings: FetchSettings,
         prefetch: Prefetch,
         clock: Clock,
+        client_id: str | None = None,
     ) -> None:
+        """`client_id` is that of a member, which names its claims when it pulls."""
+        self._client_id = client_id
+        #: For each broker a topic that it has: topics that nobody subscribed to have no route here.
+        self.stand_ins: Mapping[str, str] = {}
+        #: Told the broker that says a queue of it is not the member's any more.
+        self.on_claim_lost: Callable[[str], None] = lambda broker: None
         self._transport, self._routes, self._filters = transport, routes, filters
         self._group, self._settings, self._clock = group, settings, clock
         self.changed = threading.Condition()
@@ -127,11 +135,13 @@ class Fetching:
                 )
             if self._stopping.is_set():
                 return
-            api = replica_of(self._routes.route(topic), broker, self._transport)
+            api = self._api(topic, broker)
             hold_ms = 0 if total is None else self._settings.hold_ms
             try:
                 offsets = api.offsets(topic, after_total=total, wait_ms=hold_ms)
             except TopicNotFound as error:
+                if topic not in self._filters:
+                    raise
                 with self.changed:
                     self.prefetch.fail_topic(topic, broker, error)
                     self.changed.notify_all()
@@ -178,7 +188,7 @@ class Fetching:
     def _pull(self, fetch: Fetch) -> None:
         queue = fetch.queue
         try:
-            api = replica_of(self._routes.route(queue.topic), queue.broker, self._transport)
+            api = self._api(queue.topic, queue.broker)
             try:
                 self._pull_from(api, fetch)
             except CorruptFrame as error:
@@ -189,17 +199,28 @@ class Fetching:
         except RocketqError as error:
             self._pause_or_fail(fetch, error)
 
+    def _api(self, topic: str, broker: str) -> BrokerApi:
+        """Return the calls to a broker of a topic."""
+        known = topic if topic in self._filters else self.stand_ins.get(broker, topic)
+        return replica_of(self._routes.route(known), broker, self._transport)
+
     def _pull_from(self, api: BrokerApi, fetch: Fetch) -> None:
         queue = fetch.queue
+        wanted = self._filters.get(queue.topic, MessageFilter())
+        with self.changed:
+            state = self.prefetch.current(fetch)
+            epoch = None if state is None else state.epoch
         try:
             pulled = api.pull(
                 queue.topic,
                 queue.queue,
                 fetch.offset,
                 max_bytes=fetch.bytes_max,
-                tag=self._filters[queue.topic].tag,
-                sql=self._filters[queue.topic].sql,
+                tag=wanted.tag,
+                sql=wanted.sql,
                 group=self._group,
+                client_id=None if epoch is None else self._client_id,
+                epoch=epoch,
             )
         except OffsetOutOfRange as error:
             self._resume(api, fetch, error)
@@ -288,8 +309,12 @@ class Fetching:
 
     def _pause_or_fail(self, fetch: Fetch, error: RocketqError) -> None:
         queue = fetch.queue
-        passing = isinstance(error, ClientError | QueueNotFound) or error.retryable
+        passing = isinstance(error, ClientError | QueueNotFound | ClaimLost) or error.retryable
+        # A retry topic goes with its group: what the member owns of it is over then.
+        passing |= isinstance(error, TopicNotFound) and queue.topic not in self._filters
         with self.changed:
+            if self.prefetch.current(fetch) is None:
+                return
             if not passing:
                 self.prefetch.fail(fetch, error)
                 return
@@ -297,6 +322,9 @@ class Fetching:
             broken = isinstance(error, BrokerUnreachable)
             alike = [s.queue for s in self.prefetch.states() if broken and s.queue.broker == queue.broker]
             self.prefetch.pause([queue, *alike], until_ms)
+        if isinstance(error, ClaimLost):
+            self.on_claim_lost(queue.broker)
+            return
         self._routes.invalidate(queue.topic)
         self.log_once(("puller", queue.broker), error)
 

@@ -29,10 +29,22 @@ from rocketq.protocol.frame_slices import FrameSlice
 
 @dataclass(slots=True)
 class Retry:
-    """One message that failed; `due_ms` is when to hand it out, None while it is out or given up."""
+    """One message that failed; `due_ms` is when to hand it out, None while it is out or given up.
+
+    `is_returning`: it is being given back to its broker.
+    """
 
     delivery: Delivery
     due_ms: int | None
+    is_returning: bool = False
+
+    def returned(self, is_taken: bool, due_ms: int) -> None:
+        """End the giving back: the message is handled, or is to be handed out again here."""
+        self.is_returning = False
+        if is_taken:
+            self.delivery.acknowledge()
+        else:
+            self.due_ms = due_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,8 @@ class ProcessQueue:
     held_until_ms: int = 0
     #: A message had its last attempt: nothing behind it is handed out before a seek.
     is_stopped: bool = False
+    #: The first message is being given back to its broker: nothing is handed out meanwhile.
+    is_returning: bool = False
     #: The user paused the queue.
     is_paused: bool = False
     #: The queue is to be given back: nothing of it is handed out any more.
@@ -127,7 +141,8 @@ class ProcessQueue:
     def is_idle(self) -> bool:
         """Whether nobody works on a message of the queue; nobody works on one that waits for an attempt."""
         self.settle()
-        return not self.deliveries and all(retry.due_ms is not None or self.error for retry in self.retries)
+        waiting = all(retry.due_ms is not None or self.error for retry in self.retries)
+        return not self.deliveries and waiting and not self.is_returning
 
     def committable(self) -> int:
         """Return the offset that may be committed: everything before it is acknowledged."""
@@ -163,11 +178,12 @@ class ProcessQueue:
     def out(self) -> list[Delivery]:
         """Return what was handed out and is not all acknowledged."""
         self.settle()
-        return [*self.deliveries, *(r.delivery for r in self.retries if r.due_ms is None)]
+        again = (r.delivery for r in self.retries if r.due_ms is None and not r.is_returning)
+        return [*self.deliveries, *again]
 
     def may_hand_out(self, now_ms: int) -> bool:
         """Whether the queue takes part in handing out at all."""
-        stopped = self.is_paused or self.is_leaving or self.is_stopped
+        stopped = self.is_paused or self.is_leaving or self.is_stopped or self.is_returning
         return not stopped and self.held_until_ms <= now_ms < self.owned_until_ms
 
     def take(self, rows: int) -> tuple[FrameSlice, int] | None:
@@ -208,7 +224,7 @@ class ProcessQueue:
 
     # --- failures ----------------------------------------------------------------
 
-    def retry_later(self, delivery: Delivery, row: int, due_ms: int | None) -> None:
+    def retry_later(self, delivery: Delivery, row: int, due_ms: int | None) -> Retry:
         """Have one message handed out again at `due_ms`, apart from the others; None: not by itself.
 
         The message is copied, so that it does not keep its whole frame in memory.
@@ -222,7 +238,8 @@ class ProcessQueue:
             self.queue, replace(piece, batch=alone), int(alone.nbytes), delivery.attempt + 1,
             delivery.fail_handler,
         )  # fmt: skip
-        self.retries.append(Retry(again, due_ms))
+        self.retries.append(retry := Retry(again, due_ms))
+        return retry
 
     def put_back(self, delivery: Delivery, row: int, until_ms: int) -> None:
         """Have the messages from `row` on handed out again, in order, not before `until_ms`.
@@ -238,6 +255,15 @@ class ProcessQueue:
         self.position = rest.offset
         self.held_until_ms = until_ms
         self.next_attempt = delivery.attempt + 1
+
+    def returned(self, is_taken: bool, until_ms: int) -> None:
+        """End the giving back of the first message: it is passed, or handed out again from `until_ms` on."""
+        self.is_returning = False
+        if is_taken:
+            self.take(1)
+            self.next_attempt = 1
+        else:
+            self.held_until_ms = until_ms
 
     def leave(self) -> None:
         """Hand out nothing more, because the queue is to be given back; ask for what is out and not begun."""
@@ -267,7 +293,7 @@ class ProcessQueue:
         self.retries.clear()
         self.position = self.fetch = offset
         self.probe, self.generation, self.next_attempt = True, generation, 1
-        self.error, self.is_stopped, self.sought = None, False, True
+        self.error, self.is_stopped, self.sought, self.is_returning = None, False, True, False
         self.paused_until_ms = self.held_until_ms = 0
 
     def has_work(self, now_ms: int) -> bool:

@@ -90,6 +90,7 @@ class Sessions:
         for broker, topic in topic_of.items():
             if broker not in self._sessions:
                 self._sessions[broker] = Session(broker, topic)
+        self._fetching.stand_ins = dict(topic_of)
 
     def known(self) -> dict[str, GroupMembers]:
         """Return the members as each broker that the member has joined names them."""
@@ -104,6 +105,19 @@ class Sessions:
         if session is not None:
             session.is_joined, session.beat_due_ms = False, 0
             self._changed()
+
+    def look_again(self, broker: str) -> None:
+        """Have the next heartbeat made at once: its answer says which queues of a broker the member owns."""
+        session = self._sessions.get(broker)
+        if session is not None:
+            session.beat_due_ms = 0
+            self._changed()
+
+    def invalidate(self, broker: str) -> None:
+        """Have a broker's address looked up again: it did not answer."""
+        session = self._sessions.get(broker)
+        if session is not None:
+            self._routes.invalidate(session.topic)
 
     def next_beat_ms(self) -> int:
         """Return when the next heartbeat is due."""
@@ -192,5 +206,7 @@ class Sessions:
             self._renewed(session, now_ms)
             self._fetching.is_well(("watch", broker))
             if members.version != known:
-                session.members = members
+                before, session.members = session.members, members
+                if before is not None and before.queues_taken != members.queues_taken:
+                    session.beat_due_ms = 0
                 self._changed()

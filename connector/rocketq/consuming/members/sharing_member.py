@@ -29,11 +29,13 @@ from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.group_documents import (
     ClaimedOffset,
+    GroupMembers,
     HeartbeatAnswer,
     MemberCommit,
     QueueClaim,
     QueueOfTopic,
 )
+from rocketq.protocol.rules.reserved_names import retry_topic
 
 log = logging.getLogger("rocketq.consuming.members.member")
 
@@ -58,6 +60,7 @@ class SharingMember(Member):
     ) -> None:
         super().__init__(routes, sessions, fetching, group, client_id, filters, config, clock)
         self._strategy = strategy
+        self._retry_topic = retry_topic(group)
         self._refusals = 0
         self._committing = threading.Lock()
         #: What the brokers have stored of the queues that the member owns.
@@ -75,6 +78,8 @@ class SharingMember(Member):
 
     def _balance(self, queues: Mapping[str, list[MessageQueue]]) -> None:
         known = self._sessions.known()
+        retried = self._retry_queues(known)
+        queues = {**queues, self._retry_topic: retried} if retried else queues
         seen = (
             {topic: tuple(of_topic) for topic, of_topic in queues.items()},
             {broker: members.version for broker, members in known.items()},
@@ -94,6 +99,23 @@ class SharingMember(Member):
             self._round_due_ms = self._clock.monotonic_ms() + again_in_ms(self._refusals)
         elif not (unknown or moves.leave or moves.claim):
             self._settled = seen
+
+    def _retry_queues(self, known: Mapping[str, GroupMembers]) -> list[MessageQueue]:
+        """Return the queues of the group's retry topic: one on each broker that has the topic.
+
+        What a broker has that does not answer now is not given back for that.
+        """
+        found = {
+            broker
+            for broker, members in known.items()
+            if any(each.topic == self._retry_topic for each in members.topics)
+        }
+        found |= {
+            queue.broker
+            for queue in self._owned()
+            if queue.topic == self._retry_topic and queue.broker not in known
+        }
+        return [MessageQueue(self._retry_topic, broker, 0) for broker in sorted(found)]
 
     def _owners(self) -> dict[MessageQueue, str]:
         """Return who owns each queue, as the brokers say, and of its own as the member knows."""

@@ -7,7 +7,8 @@ the user's. Topics that bear such a name already can be read, altered and delete
     system topics       names beginning with RMQ_SYS_ or SCHEDULE_TOPIC_XXXX, and those listed below
     topics of a group   %RETRY%group, %DLQ%group
     light queues        %LMQ%…
-    groups              names beginning with CID_RMQ_SYS_ or like a topic's prefix, and those listed below
+    groups              names beginning with CID_RMQ_SYS_ or like a topic's prefix, and those listed below;
+                        a group has at most 120 characters, since its topics have 127
 
 Beginnings are compared without regard to case, so that no name looks like a system's; listed
 names are compared as they are written.
@@ -22,6 +23,9 @@ from rocketq.errors.message_errors import ReservedName
 from rocketq.model import is_legal_name
 
 _RETRY_PREFIX: Final = "%RETRY%"
+_DEAD_LETTER_PREFIX: Final = "%DLQ%"
+#: So that the names of a group's own topics are legal, too (RocketMQ: Validators.CHARACTER_MAX_LENGTH).
+GROUP_NAME_MAX: Final = 120
 _SYSTEM_TOPIC_PREFIXES: Final = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX")
 _SYSTEM_TOPICS: Final = frozenset(
     {
@@ -29,7 +33,7 @@ _SYSTEM_TOPICS: Final = frozenset(
         *("OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"),
     }
 )
-_TOPIC_PREFIXES: Final = (*_SYSTEM_TOPIC_PREFIXES, _RETRY_PREFIX, "%DLQ%", "%LMQ%")
+_TOPIC_PREFIXES: Final = (*_SYSTEM_TOPIC_PREFIXES, _RETRY_PREFIX, _DEAD_LETTER_PREFIX, "%LMQ%")
 
 _GROUP_PREFIXES: Final = ("CID_RMQ_SYS_", *_TOPIC_PREFIXES)
 _GROUPS: Final = frozenset(
@@ -40,6 +44,16 @@ _GROUPS: Final = frozenset(
         *("CID_ONSAPI_PULL", "CID_SYS_RMQ_TRANS"),
     }
 )
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic in which messages of a group wait for their next attempt."""
+    return _RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic in which messages of a group lie that have had their last attempt."""
+    return _DEAD_LETTER_PREFIX + group
 
 
 def is_retry_topic(name: str) -> bool:
@@ -78,5 +92,7 @@ def check_user_topic(name: str) -> None:
 def check_user_group(name: str) -> None:
     """Raise InvalidName or ReservedName unless users may commit offsets for a group of this name."""
     check_name("group", name)
+    if len(name) > GROUP_NAME_MAX:
+        raise InvalidName("group", name)
     if is_reserved_group(name):
         raise ReservedName("group", name)

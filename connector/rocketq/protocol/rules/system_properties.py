@@ -42,6 +42,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     _RETRY: (
         *("RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
+        "FAILURE_REASON",
         *("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "CONSUME_START_TIME"),
         *("POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME"),
     ),

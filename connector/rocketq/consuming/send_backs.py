@@ -1,0 +1,116 @@
+"""Giving messages that failed back to their brokers: a thread for each broker, one call for many messages.
+
+What fails while a call is under way goes into the next call. Until the broker has answered that it stored a
+copy, the message counts as not handled. If it does not take it, the message stays with the member, which
+tries it again itself after NOT_TAKEN_MS (RocketMQ: a send-back that failed). An answer that is lost makes a
+copy and another attempt: the message is handled twice, and never lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rocketq.consuming.fetching.fetch_threads import Fetching
+from rocketq.consuming.members.member_sessions import Sessions
+from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, RocketqError
+from rocketq.protocol.return_documents import (
+    RETURNED_MESSAGES_MAX,
+    ReturnedMessage,
+    ReturnOutcome,
+    ReturnRequest,
+)
+
+log = logging.getLogger("rocketq.consuming.members.member")
+
+_TAKEN = (ReturnOutcome.RETRY, ReturnOutcome.DEAD_LETTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A message to give back; `done` is called once, under the lock of the fetching: was it taken?"""
+
+    message: ReturnedMessage
+    done: Callable[[bool], None]
+
+
+class SendBacks:
+    """What one member gives back. The lock is that of its `Fetching`."""
+
+    def __init__(
+        self, sessions: Sessions, fetching: Fetching, group: str, client_id: str, retries_max: int | None
+    ) -> None:
+        self._sessions, self._fetching = sessions, fetching
+        self._group, self._client_id, self._retries_max = group, client_id, retries_max
+        self._waiting: dict[str, deque[Given]] = defaultdict(deque)
+        #: How many were added and are not done.
+        self._undone = 0
+
+    def add(self, broker: str, given: Given) -> None:
+        """Have a message given back."""
+        with self._fetching.changed:
+            self._waiting[broker].append(given)
+            self._undone += 1
+            self._fetching.start_thread(("returns", broker), partial(self._run, broker))
+            self._fetching.changed.notify_all()
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until all that was added is done, at most `timeout_ms`."""
+        with self._fetching.changed:
+            self._fetching.changed.wait_for(lambda: not self._undone, timeout_ms / 1000)
+
+    # --- the thread of a broker ----------------------------------------------------
+
+    def _run(self, broker: str) -> None:
+        fetching, waiting = self._fetching, self._waiting[broker]
+        while True:
+            with fetching.changed:
+                fetching.changed.wait_for(lambda: fetching.is_stopping or waiting)
+                if fetching.is_stopping:
+                    return
+                batch = [waiting.popleft() for _ in range(min(len(waiting), RETURNED_MESSAGES_MAX))]
+            self._give_back(broker, batch)
+
+    def _give_back(self, broker: str, batch: list[Given]) -> None:
+        request = ReturnRequest(self._client_id, tuple(each.message for each in batch), self._retries_max)
+        try:
+            answer = self._sessions.api(broker).give_back(self._group, request)
+        except Closed:
+            raise
+        except ClaimLost as error:
+            self._without_lost(broker, batch, error)
+        except RocketqError as error:
+            if isinstance(error, BrokerUnreachable):
+                self._sessions.invalidate(broker)
+            self._fetching.log_once(("returns", broker), error)
+            self._settle(broker, [(each, False) for each in batch], [])
+        else:
+            pairs = list(zip(batch, answer.outcomes, strict=True))
+            left = [each for each, outcome in pairs if outcome is ReturnOutcome.NOT_YET]
+            done = [(each, o in _TAKEN) for each, o in pairs if o is not ReturnOutcome.NOT_YET]
+            refused = {str(o): each.message for each, o in pairs if o not in (*_TAKEN, ReturnOutcome.NOT_YET)}
+            for outcome, message in refused.items():
+                log.warning(
+                    "Broker %s did not take back messages of group %s, such as %s/%d at %d: %s. %s", broker,
+                    self._group, message.topic, message.queue, message.offset, outcome, answer.why,
+                )  # fmt: skip
+            self._fetching.is_well(("returns", broker))
+            self._settle(broker, done, left)
+
+    def _without_lost(self, broker: str, batch: list[Given], error: ClaimLost) -> None:
+        """Give back again what is of other queues than those that the member has lost."""
+        lost = {(each["topic"], each["queue"]) for each in error.lost}
+        gone = [each for each in batch if (each.message.topic, each.message.queue) in lost] or batch
+        self._sessions.look_again(broker)
+        self._settle(broker, [(each, False) for each in gone], [each for each in batch if each not in gone])
+
+    def _settle(self, broker: str, done: list[tuple[Given, bool]], left: list[Given]) -> None:
+        with self._fetching.changed:
+            for each, is_taken in done:
+                each.done(is_taken)
+            self._undone -= len(done)
+            self._waiting[broker].extendleft(reversed(left))
+            self._fetching.changed.notify_all()
