@@ -49,6 +49,7 @@ from rocketq_broker.control_plane.group_endpoints import (
     install_producers,
     install_progress,
 )
+from rocketq_broker.control_plane.lease_endpoints import install_leases
 from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
 from rocketq_broker.control_plane.timer_endpoints import install_timers
 from rocketq_broker.control_plane.topic_endpoints import install_messages, install_topics
@@ -57,6 +58,7 @@ from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Ou
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
 from rocketq_broker.data_plane.pull import PullProcessor
+from rocketq_broker.data_plane.receive import ReceiveProcessor
 from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.small_send import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
@@ -306,6 +308,13 @@ def _control_plane(
     install_members(app, broker)
     install_progress(app, broker)
     install_groups(app, broker)
+    install_leases(
+        app,
+        broker,
+        ReceiveProcessor(
+            broker.store, broker.clock, broker.held, broker.completions, broker.readers, broker.measurements
+        ),
+    )
     install_producers(app, broker)
     install_sinks(app, broker)
     install_batches(app, broker)

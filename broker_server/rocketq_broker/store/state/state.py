@@ -26,6 +26,8 @@ from rocketq_broker.store.machines.group_table import (
     OffsetsCommitted,
     QueuesReleased,
 )
+from rocketq_broker.store.machines.lease_changes import LeasesSettled, LeasesTaken
+from rocketq_broker.store.machines.lease_table import LeasePicture, LeaseTable
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
 from rocketq_broker.store.machines.timer_table import (
     TimerCancelled,
@@ -49,6 +51,8 @@ Change = (
     | GroupDeleted
     | QueuesClaimed
     | QueuesReleased
+    | LeasesTaken
+    | LeasesSettled
     | SinkChange
     | CopySkipped
     | TimersDelivered
@@ -73,12 +77,13 @@ class State:
     claims: ClaimTable = field(default_factory=ClaimTable)
     timers: TimerTable = field(default_factory=TimerTable)
     transactions: TransactionTable = field(default_factory=TransactionTable)
+    leases: LeaseTable = field(default_factory=LeaseTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
         return (
             ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks), ("timers", self.timers),
-            ("transactions", self.transactions),
+            ("transactions", self.transactions), ("leases", self.leases),
         )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
@@ -201,6 +206,7 @@ class Picture:
     claims: ClaimPicture = field(default_factory=ClaimPicture)
     timers: TimerPicture = field(default_factory=TimerPicture)
     transactions: TransactionPicture = field(default_factory=TransactionPicture)
+    leases: LeasePicture = field(default_factory=LeasePicture)
 
     @staticmethod
     def of(
@@ -211,6 +217,7 @@ class Picture:
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
             state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
+            LeasePicture.of(state.leases),
         )  # fmt: skip
 
     def state(self) -> State:
@@ -218,7 +225,7 @@ class Picture:
         groups = GroupTable.of(self.groups, self.group_entries)
         return State(
             topics, groups, self.sinks.table(), self.claims.table(), self.timers.table(),
-            self.transactions.table(),
+            self.transactions.table(), self.leases.table(),
         )  # fmt: skip
 
 
