@@ -98,10 +98,12 @@ def _new(store: MessageStore, call: QueueCall, offset: int, messages_max: int) -
         call.topic, call.queue, offset,
         max_bytes=call.bytes_max, max_messages=messages_max, chosen=call.chosen,
     )  # fmt: skip
-    end = None if call.chosen is not None else offset + messages_max
     if not result.chunks:
         return Decoded((), result.next_offset)
-    return _opened(store, call, result.chunks, offset, end, result.next_offset)
+    if call.chosen is not None:
+        return _opened(store, call, result.chunks, offset, None, result.next_offset)
+    # Whole frames were answered, which may reach past what was asked for.
+    return _opened(store, call, result.chunks, offset, offset + messages_max, None)
 
 
 def _again(store: MessageStore, call: QueueCall, standing: Standing, made: Look) -> Iterator[OutRun]:

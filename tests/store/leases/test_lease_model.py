@@ -118,6 +118,8 @@ class LeasesAndModel(Lives):
     # --- receives ------------------------------------------------------------------------
 
     def _runs_out(self, invisible_ms: int) -> int:
+        if not invisible_ms:
+            return self.now_ms // TICK_MS * TICK_MS
         return -(-(self.now_ms + invisible_ms) // TICK_MS) * TICK_MS
 
     def _is_given(self, group: str, found: list[Given], until_ms: int) -> None:

@@ -27,7 +27,12 @@ _NO_RUNS: Final[HashTrieSet[RunKey]] = HashTrieSet()
 
 
 def end_of_lease(at_ms: int, invisible_ms: int) -> int:
-    """Return when a lease that is given now runs out: at the first tick that is not too early."""
+    """Return when a lease that is given now runs out: at the first tick that is not too early.
+
+    A lease of no time has run out already.
+    """
+    if not invisible_ms:
+        return at_ms // TICK_MS * TICK_MS
     return -(-(at_ms + invisible_ms) // TICK_MS) * TICK_MS
 
 
