@@ -345,51 +345,38 @@ def test_leases_outlive_the_broker(tmp_path: Path) -> None:
 # --- bad input -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [
-        ({"topic": "orders", "max_messages": 0}, "max_messages: 0 is not from 1 to 1000"),
-        ({"topic": "orders", "max_messages": 1001}, "max_messages: 1001 is not from 1 to 1000"),
-        ({"topic": "orders", "invisible_ms": 0}, "invisible_ms: 0 is not from 1"),
-        (
-            {"topic": "orders", "invisible_ms": 13 * HOUR_MS},
-            "invisible_ms: 46800000 is not from 1 to 43200000",
-        ),
-        ({"topic": "orders", "wait_ms": -1}, "wait_ms: -1 is not from 0"),
-        ({"topic": "orders", "tag": "a", "sql": "b = 1"}, "only one filter"),
-        ({"topic": "orders", "sql": "b = "}, "b = "),
-        ({"topic": "orders", "start": {"where": "time"}}, "at_us"),
-        ({"topic": "orders", "invisible": 5}, "invisible"),
-        ({"topic": "a b"}, "a b"),
-        ({}, "topic"),
-    ],
+BAD_RECEIVES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"topic": "orders", "max_messages": 0}, "max_messages: 0 is not from 1 to 1000"),
+    ({"topic": "orders", "max_messages": 1001}, "max_messages: 1001 is not from 1 to 1000"),
+    ({"topic": "orders", "invisible_ms": 0}, "invisible_ms: 0 is not from 1"),
+    ({"topic": "orders", "invisible_ms": 13 * HOUR_MS}, "invisible_ms: 46800000 is not from 1 to 43200000"),
+    ({"topic": "orders", "wait_ms": -1}, "wait_ms: -1 is not from 0"),
+    ({"topic": "orders", "tag": "a", "sql": "b = 1"}, "only one filter"),
+    ({"topic": "orders", "sql": "b = "}, "b = "),
+    ({"topic": "orders", "start": {"where": "time"}}, "at_us"),
+    ({"topic": "orders", "invisible": 5}, "invisible"),
+    ({"topic": "a b"}, "a b"),
+    ({}, "topic"),
 )
-def test_a_receive_that_cannot_be_is_told_why(broker: Http, document: dict[str, Any], says: str) -> None:
-    refused = post(broker, "receives", **document)
-    assert refused.status == 400
-    assert says in refused.json["message"]
+BAD_HANDLES = (
+    ([], "is not from 1 to 1000"),
+    (["x"], "is not broker:topic:queue:offset:lease"),
+    (["broker-9:orders:0:0:0"], "was given by broker broker-9, not by broker-0"),
+    (["broker-0:orders:0:0:0"] * 1001, "1001 is not from 1 to 1000"),
+)
 
 
-def test_a_topic_that_does_not_exist_is_said(broker: Http) -> None:
+def test_bad_input_is_told_what_is_wrong(broker: Http) -> None:
+    for document, says in BAD_RECEIVES:
+        refused = post(broker, "receives", **document)
+        assert refused.status == 400, document
+        assert says in refused.json["message"]
+    for given, says in BAD_HANDLES:
+        for refused in (ack(broker, *given), change(broker, 1_000, *given)):
+            assert (refused.status, refused.code) == (400, "INVALID_REQUEST")
+            assert says in refused.json["message"]
     refused = post(broker, "receives", topic="refunds")
     assert (refused.status, refused.code) == (404, "TOPIC_NOT_FOUND")
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ([], "is not from 1 to 1000"),
-        (["x"], "is not broker:topic:queue:offset:lease"),
-        (["broker-9:orders:0:0:0"], "was given by broker broker-9, not by broker-0"),
-        (["broker-0:orders:0:0:0"] * 1001, "1001 is not from 1 to 1000"),
-    ],
-)
-def test_what_is_no_receipt_handle_of_this_broker_is_refused(
-    broker: Http, given: list[str], says: str
-) -> None:
-    for refused in (ack(broker, *given), change(broker, 1_000, *given)):
-        assert (refused.status, refused.code) == (400, "INVALID_REQUEST")
-        assert says in refused.json["message"]
 
 
 def test_a_handle_that_was_never_given_is_unknown(single: Http) -> None:
