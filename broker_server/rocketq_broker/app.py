@@ -65,6 +65,7 @@ from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
+from rocketq_broker.metrics.lease_metrics import LeaseCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
@@ -334,6 +335,7 @@ def _control_plane(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
     config = broker.config
+    registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(
