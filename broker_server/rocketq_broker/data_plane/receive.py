@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from rocketq.clock import Clock
-from rocketq.errors import RocketqError, TopicNotFound
+from rocketq.errors import CorruptFrame, RocketqError, TopicNotFound
 from rocketq.errors.lease_errors import TooManyLeases
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll, Receive, Woken
@@ -52,6 +52,8 @@ _ROUNDS_MAX: Final = 8
 #: A receive waits so long for a queue that another one looks at, also if it is not to be held.
 _FREE_WAIT_MS: Final = 1_000
 _TIMER_MS_MIN: Final = 20
+#: Groups and topics of which it is remembered where the next receive begins.
+_TURNS_MAX: Final = 10_000
 
 log = structlog.get_logger("rocketq.broker.leases")
 
@@ -183,6 +185,7 @@ class ReceiveProcessor:
         """Look at queues that are free until there is enough, and lease what was found."""
         looked: list[tuple[str, str, int]] = []
         looks: list[Look] = []
+        damage: CorruptFrame | None = None
         messages, size = call.wanted.max_messages, RECEIVE_BYTES_MAX
         try:
             for queue in self._round(call):
@@ -195,14 +198,22 @@ class ReceiveProcessor:
                     continue
                 self._busy.add(key)
                 looked.append(key)
-                found = await self._loop.run_in_executor(
-                    self._readers, look, self._store, self._queue_call(call, queue, messages, size), standing
-                )
+                asked = self._queue_call(call, queue, messages, size)
+                try:
+                    found = await self._loop.run_in_executor(
+                        self._readers, look, self._store, asked, standing
+                    )
+                except CorruptFrame as error:
+                    # The other queues go on; who finds nothing in them is told of the damage.
+                    damage = damage or error
+                    continue
                 await self._give_up(call, found)
                 looks.append(found)
                 messages, size = messages - found.messages, size - found.size
                 if messages <= 0 or size <= 0:
                     break
+            if damage is not None and not any(each.messages for each in looks):
+                raise damage
             if not looks:
                 return None, []
             return await self._take(call, looks), looks
@@ -216,6 +227,8 @@ class ReceiveProcessor:
         queues = self._store.topic(call.topic).read_queues
         key = call.group, call.topic
         first = self._turns.get(key, -1) + 1
+        if len(self._turns) > _TURNS_MAX:
+            self._turns.clear()
         self._turns[key] = first % queues
         return ((first + each) % queues for each in range(queues))
 
