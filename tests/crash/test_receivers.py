@@ -114,7 +114,7 @@ def test_killed_receivers_and_brokers_lose_nothing(topic: str, tmp_path: Path, s
     rng = random.Random(seed)
     sent = 0
     with (
-        LocalCluster(brokers=2, directory=tmp_path / "cluster") as cluster,
+        LocalCluster(brokers=2) as cluster,
         Client(cluster.nameservers) as mq,
     ):
         receivers = Receivers(cluster, topic, tmp_path, 2_000)

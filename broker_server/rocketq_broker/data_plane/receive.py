@@ -30,7 +30,7 @@ from rocketq.errors.lease_errors import TooManyLeases
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll, Receive, Woken
 from rocketq.model import MessageQueue, StartFrom, StoredMessage, TimeBoundary
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.broker_documents import CreateTopicRequest, GroupOffset
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.group_documents import StartRule
 from rocketq.protocol.lease_documents import ReceiptHandle, ReceiveRequest
@@ -135,7 +135,8 @@ class ReceiveProcessor:
                 raise TooManyLeases(group, call.topic, self._store.broker, self._store.leases.leases_max)
             if is_over and (outlook is not _Outlook.BUSY or rounds >= _ROUNDS_MAX):
                 return self._document(call, None, [])
-            await self._wait(call, outlook, deadline_ms, receive)
+            if not await self._wait(call, outlook, deadline_ms, receive):
+                return self._document(call, None, [])
 
     def leases_changed(self, group: str, taken: LeasesTaken) -> None:
         """Wake held receives in time: the times of leases were changed."""
@@ -153,9 +154,10 @@ class ReceiveProcessor:
         if not call.wanted.new_filter:
             leases.check_filter(call.group, call.topic, call.filter_text)
         if not leases.has_begun(call.group, call.topic):
+            number = leases.topic_number(call.topic)
             offsets = await self._loop.run_in_executor(self._readers, self._start_offsets, call)
-            request = CommitOffsetsRequest(offsets)
-            await self._completions.outcome(partial(groups.commit_offsets, call.group, request))
+            # Of several first receives at the same time, one decides.
+            await self._completions.outcome(partial(leases.begin, call.group, number, offsets))
 
     def _start_offsets(self, call: _Call) -> tuple[GroupOffset, ...]:
         """Return where the group begins in queues without an offset. Reads the disk.
@@ -301,7 +303,8 @@ class ReceiveProcessor:
                 return _Outlook.READY
         return found
 
-    async def _wait(self, call: _Call, outlook: _Outlook, deadline_ms: int, receive: Receive) -> None:
+    async def _wait(self, call: _Call, outlook: _Outlook, deadline_ms: int, receive: Receive) -> bool:
+        """Hold a receive; return False if its time is over, or the broker stops."""
         is_busy = outlook is _Outlook.BUSY
         if is_busy:
             deadline_ms = max(deadline_ms, self._held.deadline_ms(_FREE_WAIT_MS))
@@ -310,12 +313,14 @@ class ReceiveProcessor:
         self._note_next_out(*key)
         try:
             keys = wait_keys.of_receive(*key, for_a_queue=is_busy)
-            if await self._held.wait(keys, deadline_ms, receive) is Woken.GONE:
-                raise Disconnected
+            woken = await self._held.wait(keys, deadline_ms, receive)
         finally:
             left = self._waiting.pop(key) - 1
             if left:
                 self._waiting[key] = left
+        if woken is Woken.GONE:
+            raise Disconnected
+        return woken is Woken.LOOK_AGAIN
 
     def _note_next_out(self, group: str, topic: str) -> None:
         """Have the receives that are held woken when the next lease runs out."""

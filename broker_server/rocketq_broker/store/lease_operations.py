@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from rocketq.errors import TopicNotFound
+from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
 from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
@@ -119,6 +121,21 @@ class LeaseOperations:
     def check_unowned(self, group: str, topic: str) -> None:
         """Raise QueuesOwned if members of the group own queues of the topic."""
         decisions.check_unowned(self._state, group, topic, self._broker)
+
+    def topic_number(self, topic: str) -> int:
+        """Return what tells a topic from a later one of its name; raise TopicNotFound."""
+        entry = self._state.topics.get(topic)
+        if entry is None:
+            raise TopicNotFound(topic, self._broker)
+        return entry.number
+
+    def begin(self, group: str, topic_number: int, offsets: Sequence[GroupOffset], done: Done) -> None:
+        """Have a group begin at these offsets where it has none by now; `done` has None."""
+        self._submit(
+            ChangeState(
+                lambda state: decisions.begin(state, group, topic_number, offsets), lambda state: None, done
+            )
+        )
 
     # --- receives -----------------------------------------------------------------------
 

@@ -384,3 +384,16 @@ def test_a_handle_that_was_never_given_is_unknown(single: Http) -> None:
     for handle in ("broker-0:orders:1:0:99", "broker-0:refunds:1:0:0", "broker-0:orders:0:0:0"):
         assert ack(single, handle).json["facts"]["refused"][0]["reason"] == "unknown"
     assert leased(single) == {1: 3}
+
+
+def test_a_broker_that_stops_answers_held_receives(tmp_path: Path) -> None:
+    app = create_app(BrokerConfig(name="broker-0", data_dir=tmp_path / "data", port=0))
+    server = ServerThread(app)
+    app.bound(server.address)
+    with ThreadPoolExecutor(1) as pool:
+        with server:
+            broker = Http(server.address)
+            broker.create("orders", read_queues=1, write_queues=1)
+            held = pool.submit(receive, broker, wait_ms=20_000)
+            wait_until_held(broker, 1)
+        assert held.result() == []

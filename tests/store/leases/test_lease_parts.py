@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.clock import ManualClock
+from rocketq.protocol.broker_documents import GroupOffset
 from rocketq_broker.store.leases.lease_clock import LeaseClock
 from rocketq_broker.store.machines.due_runs import TICK_MS, DueRuns, end_of_lease
 from rocketq_broker.store.machines.queue_leases import masks, offsets_of, ranges_of, ranges_of_offsets
+from tests.support.driver import answer, config, opened
 
 OFFSETS = st.sets(st.integers(0, 5_000), max_size=60)
 TIMES = st.integers(0, 200_000).map(lambda tick: tick * TICK_MS)
@@ -47,6 +52,23 @@ def test_a_lease_ends_at_a_tick_and_never_too_early(at_ms: int, invisible_ms: in
     assert until_ms % TICK_MS == 0
     assert at_ms + invisible_ms <= until_ms < at_ms + invisible_ms + TICK_MS
     assert end_of_lease(at_ms, 0) <= at_ms
+
+
+def test_of_two_first_receives_one_decides_where_the_group_begins(tmp_path: Path) -> None:
+    with opened(config(tmp_path)) as driver:
+        driver.create("t", 2)
+        leases, groups = driver.store.leases, driver.store.consumer_groups
+        answer(partial(groups.create, "g"))
+        number = leases.topic_number("t")
+        for offset in (3, 5):
+            driver.send("t", 0, [b"m"] * 3)
+            some = tuple(GroupOffset("t", queue, offset) for queue in (0, 1))
+            answer(partial(leases.begin, "g", number, some))
+            assert driver.progress("g") == {("t", 0): 3, ("t", 1): 3}
+        driver.delete("t")
+        driver.create("t", 2)
+        answer(partial(leases.begin, "g", number, some))
+        assert driver.progress("g") == {}
 
 
 def test_the_clock_of_leases_does_not_notice_that_the_wall_clock_is_set() -> None:

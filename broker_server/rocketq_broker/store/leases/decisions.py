@@ -19,6 +19,7 @@ from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
 from rocketq_broker.store.machines.claim_table import Place
 from rocketq_broker.store.machines.due_runs import end_of_lease
+from rocketq_broker.store.machines.group_table import OffsetsCommitted
 from rocketq_broker.store.machines.lease_changes import (
     Lease,
     LeasesSettled,
@@ -71,6 +72,20 @@ class Receive:
     leases_max: int
     wishes: tuple[Wish, ...]
     filters: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+# --- where a group begins ------------------------------------------------------------------
+
+
+def begin(
+    state: State, group: str, topic_number: int, offsets: Iterable[GroupOffset]
+) -> OffsetsCommitted | None:
+    """Decide where a group begins in the queues of one topic in which it has no offset by now."""
+    known = state.groups.offsets(group)
+    missing = tuple(each for each in offsets if (each.topic, each.queue) not in known)
+    if group not in state.groups or not missing or not state.topics.has_number(topic_number):
+        return None
+    return OffsetsCommitted(group, missing)
 
 
 # --- receives -----------------------------------------------------------------------------
