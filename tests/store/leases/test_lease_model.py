@@ -35,7 +35,7 @@ from tests.support.workload import end_life
 
 QUEUES = 2
 GROUPS = ("g", "h")
-ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 2
 LEASES_MAX = 60
 MANY = 1_500
 
@@ -109,6 +109,10 @@ class LeasesAndModel(Lives):
         self.clock.advance(ms)
         assert self.now_ms == before + ms
 
+    @rule()
+    def let_all_but_the_longest_leases_run_out(self) -> None:
+        self.clock.advance(61_000)
+
     @rule(ms=st.sampled_from([-86_400_000, -5_000, 5_000, 86_400_000]))
     def set_the_wall_clock(self, ms: int) -> None:
         before = self.now_ms
@@ -158,6 +162,12 @@ class LeasesAndModel(Lives):
                 for number, queue in zip(queues, own, strict=True)
             )
 
+    @rule(group=st.sampled_from(GROUPS), queue=st.integers(0, QUEUES - 1))
+    def receive_what_runs_out_at_once(self, group: str, queue: int) -> None:
+        """So that leases often run out, and come to their last attempt."""
+        self.receive(group, (queue,), 1, 3)
+        self.clock.advance(TICK_MS)
+
     @rule(group=st.sampled_from(GROUPS), how=st.sampled_from(["kill", "power"]), operations=st.integers(1, 8))
     def be_interrupted_while_receiving(self, group: str, how: str, operations: int) -> None:
         until_ms = self._runs_out(1_000)
@@ -188,7 +198,7 @@ class LeasesAndModel(Lives):
         group = data.draw(st.sampled_from(sorted({group for group, _ in self.handles})))
         own = [handle for name, handle in self.handles if name == group]
         # The newest ones mostly: others are mostly settled.
-        own = data.draw(st.sampled_from([own[-10:], own[-100:], own]))
+        own = data.draw(st.sampled_from([own[-10:], own[-10:], own[-100:], own]))
         return group, data.draw(st.lists(st.sampled_from(own), min_size=1, max_size=60))
 
     @precondition(lambda self: self.handles)
