@@ -35,6 +35,7 @@ _STORE_SETTINGS: Final = (
     ("delay_ms_max", "how far away the delivery time of a delayed message may be"),
     ("topics_max", "topics the broker takes"),
     ("queues_max", "queues over all topics"),
+    ("leased_messages_max", "messages of one queue that a group may have leased one by one"),
     ("open_files_max", "files of the store open at once"),
     ("decoded_bytes_max", "what may be inflated at once for decoded answers and compressed sends"),
     ("decoded_wait_ms_max", "how long a call waits for room among these before it is told SYSTEM_BUSY"),

@@ -49,6 +49,7 @@ from rocketq_broker.control_plane.group_endpoints import (
     install_producers,
     install_progress,
 )
+from rocketq_broker.control_plane.lease_endpoints import install_leases
 from rocketq_broker.control_plane.retry_endpoints import install_retries
 from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
 from rocketq_broker.control_plane.timer_endpoints import install_timers
@@ -58,12 +59,14 @@ from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Ou
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.find import FindProcessor
 from rocketq_broker.data_plane.pull import PullProcessor
+from rocketq_broker.data_plane.receive import ReceiveProcessor
 from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.small_send import QuickSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
+from rocketq_broker.metrics.lease_metrics import LeaseCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
@@ -307,6 +310,13 @@ def _control_plane(
     install_members(app, broker)
     install_progress(app, broker)
     install_groups(app, broker)
+    install_leases(
+        app,
+        broker,
+        ReceiveProcessor(
+            broker.store, broker.clock, broker.held, broker.completions, broker.readers, broker.measurements
+        ),
+    )
     install_producers(app, broker)
     install_retries(app, broker)
     install_sinks(app, broker)
@@ -327,6 +337,7 @@ def _control_plane(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
     config = broker.config
+    registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(

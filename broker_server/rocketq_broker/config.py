@@ -77,6 +77,8 @@ class BrokerConfig:
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     #: When undecided transactions are checked, and how many there may be.
     transactions: TransactionPolicy = field(default_factory=TransactionPolicy)
+    #: Messages of one queue that a group may have leased one by one.
+    leased_messages_max: int = 20_000
     topics_max: int = 10_000
     queues_max: int = 50_000
     #: Files of the store that may be open at once, however many queues there are.
@@ -161,6 +163,7 @@ class BrokerConfig:
             segment_bytes=self.segment_bytes,
             retention=self.retention,
             transactions=self.transactions,
+            leased_messages_max=self.leased_messages_max,
             topics_max=self.topics_max,
             queues_max=self.queues_max,
             open_files_max=self.open_files_max,

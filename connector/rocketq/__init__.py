@@ -17,7 +17,13 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
-    from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.config import (
+        ConsumerConfig,
+        ProducerConfig,
+        PullConsumerConfig,
+        SimpleConsumerConfig,
+        TransportConfig,
+    )
     from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
     from rocketq.consuming.allocation.strategies import Configured
     from rocketq.consuming.consumed_message import ConsumedMessage
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from rocketq.consuming.listener import Listener
     from rocketq.consuming.pull_consumer import PullConsumer
     from rocketq.consuming.records import CONSUMED_SCHEMA
+    from rocketq.consuming.simple_consumer import LeasedMessage, SimpleConsumer
     from rocketq.dead_letters import DeadLetter, DeadLetters
     from rocketq.errors import (
         BrokerUnavailable,
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
         InvalidFilter,
         InvalidName,
         InvalidRequest,
+        LeaseExpired,
         MethodNotAllowed,
         NameServersUnreachable,
         NoPermission,
@@ -117,6 +125,8 @@ __all__ = [
     "InvalidMessage",
     "InvalidName",
     "InvalidRequest",
+    "LeaseExpired",
+    "LeasedMessage",
     "Listener",
     "LocalCluster",
     "MachineRoom",
@@ -147,6 +157,8 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
+    "SimpleConsumerConfig",
     "Sql",
     "StoreFull",
     "StoredMessage",
@@ -168,7 +180,13 @@ __all__ = [
 #: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
 _NAMES: Final = {
     "rocketq.client": ("Client",),
-    "rocketq.config": ("ConsumerConfig", "ProducerConfig", "PullConsumerConfig", "TransportConfig"),
+    "rocketq.config": (
+        "ConsumerConfig",
+        "ProducerConfig",
+        "PullConsumerConfig",
+        "SimpleConsumerConfig",
+        "TransportConfig",
+    ),
     "rocketq.consuming.allocation.machine_rooms": ("MachineRoom", "MachineRoomNearby"),
     "rocketq.consuming.allocation.strategies": ("Configured",),
     "rocketq.consuming.consumed_message": ("ConsumedMessage",),
@@ -176,6 +194,7 @@ _NAMES: Final = {
     "rocketq.consuming.listener": ("Listener",),
     "rocketq.consuming.pull_consumer": ("PullConsumer",),
     "rocketq.consuming.records": ("CONSUMED_SCHEMA",),
+    "rocketq.consuming.simple_consumer": ("LeasedMessage", "SimpleConsumer"),
     "rocketq.consuming.fetching.subscriptions": ("Sql", "Tag"),
     "rocketq.dead_letters": ("DeadLetter", "DeadLetters"),
     "rocketq.local_cluster.cluster": ("LocalCluster",),

@@ -20,13 +20,20 @@ from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
-from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+from rocketq.config import (
+    ConsumerConfig,
+    ProducerConfig,
+    PullConsumerConfig,
+    SimpleConsumerConfig,
+    TransportConfig,
+)
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
 from rocketq.consuming.group_consumer import Consumer
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
+from rocketq.consuming.simple_consumer import SimpleConsumer
 from rocketq.dead_letters import DeadLetters
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.message_lookup import Query
@@ -43,7 +50,7 @@ from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
 
-Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer)
+Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer, SimpleConsumer)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -79,7 +86,9 @@ class Client:
         self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
-        self._open: list[Producer | PullConsumer | Consumer | Listener | TransactionProducer] = []
+        self._open: list[
+            Producer | PullConsumer | Consumer | Listener | TransactionProducer | SimpleConsumer
+        ] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -188,6 +197,18 @@ class Client:
         routes = RouteCache(self.nameservers, transport, clock=self._clock)
         made = PullConsumer(transport, routes, listed, group=group, config=config, clock=self._clock)
         return self._kept(made)
+
+    def simple_consumer(self, group: str, topics: Topics, **settings: Any) -> SimpleConsumer:
+        """Return a consumer that leases messages one by one (`rocketq.consuming.simple_consumer`).
+
+        `topics` are as in `consumer`; `settings` are fields of SimpleConsumerConfig. Raises RouteNotFound for
+        a topic that does not exist, InvalidFilter, ReservedName.
+        """
+        config, filters = SimpleConsumerConfig(**settings), filters_of(topics)
+        self._check_open()
+        transport = Transport(self._transport_config)
+        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        return self._kept(SimpleConsumer(transport, routes, group, filters, config, self._clock))
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
         """Return the exactly-once sink of this name (`rocketq.sinks.sink`); calls nobody yet.

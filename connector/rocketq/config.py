@@ -156,6 +156,28 @@ class PullConsumerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SimpleConsumerConfig:
+    """How a consumer leases messages one by one; `start` is as in ConsumerConfig.
+
+    All receivers of a group have the same filters. With `new_filter` those of this consumer count from now
+    on.
+    """
+
+    #: How long a received message stays hidden from others (RocketMQ: 60 s).
+    invisible_ms: int = 60_000
+    #: How long a receive waits for messages.
+    wait_ms: int = 15_000
+    start: GroupStart = "earliest"
+    start_timestamp_us: int | None = None
+    new_filter: bool = False
+
+    def __post_init__(self) -> None:
+        _positive(self, "start_timestamp_us", "wait_ms")
+        _one_of("start", self.start, ("earliest", "latest", "time"))
+        _check_start_time(self.start, self.start_timestamp_us)
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """How a member of a consumer group consumes.
 

@@ -53,10 +53,12 @@ from rocketq.protocol.sink_documents import (
 )
 from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
+from rocketq_broker.store.leases.decisions import Wish
 from rocketq_broker.store.log.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
-from tests.support.driver import answer, config
+from tests.support.driver import Driver, answer, config
+from tests.support.leasing import acknowledge, begin, change_time, given, take
 
 FILES: Final = Path(__file__).parent / "v1"
 
@@ -269,6 +271,20 @@ def fill_transactions(store: MessageStore) -> None:
     answer(partial(transactions.park, parked, transactions.parked_batches(parked)))
 
 
+def fill_leases(store: MessageStore) -> None:
+    """What the golden log of leases tells: of three messages one is acknowledged and one has a later time."""
+    fill(store)
+    driver, group = Driver(store), "receivers"
+    begin(driver, group, 2, "orders")
+    standing = store.leases.standing(group, ("orders", 1), 10)
+    assert standing is not None
+    wish = Wish(("orders", 1), standing.topic_number, 0, 3, ((0, 3),))
+    taken = take(driver, group, [wish], 60_000, filters={"orders": "tag paid"})
+    handles = [each.handle for each in given(store.broker, taken)]
+    acknowledge(driver, group, handles[:1])
+    change_time(driver, group, handles[2:], 120_000)
+
+
 def staged(store: MessageStore, number: int) -> Staged:
     [sent] = read_stream(write_stream([batch()]))
     batches = [QueueBatch(number % 2, sent.encapsulated, sent.batch)]
@@ -309,6 +325,7 @@ def write() -> None:
     (FILES / "commitlog-transactions").write_bytes(log_of(fill_transactions))
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
     (FILES / "commitlog-groups").write_bytes(log_of(fill_groups))
+    (FILES / "commitlog-leases").write_bytes(log_of(fill_leases))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from rocketq.protocol.group_documents import GroupSettings, StartRule
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
 from rocketq_broker.store.machines.group_table import GroupEntry
+from rocketq_broker.store.machines.queue_leases import Run
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.timers.entries import last_tick
 from rocketq_broker.store.timers.timer_index import entries_of
@@ -204,6 +205,26 @@ def test_a_broker_reads_groups_and_their_owners_from_a_golden_log(tmp_path: Path
             "query": (GroupOffset("orders", 1, 1),),
             "revoked": (GroupOffset("orders", 0, 1),),
         }
+    finally:
+        store.close()
+
+
+def test_a_broker_reads_leases_from_a_golden_log(tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-leases").read_bytes())
+    store = MessageStore.open(config(tmp_path), clock=ManualClock())
+    try:
+        table = store.leases.table
+        leases = table.of_queue("receivers", ("orders", 1))
+        assert leases is not None
+        assert (leases.begin, leases.next, leases.count) == (1, 3, 2)
+        begun_ms = ManualClock().now_us() // 1000
+        assert leases.run_at(0, 1) == Run(0b010, begun_ms + 60_000, 1)
+        assert leases.run_at(1, 2) == Run(0b100, begun_ms + 120_000, 1)
+        assert table.filter_of("receivers", "orders") == "tag paid"
+        progress = {each.queue: each.offset for each in store.group_offsets("receivers").offsets}
+        assert progress == {0: 0, 1: 1}
     finally:
         store.close()
 

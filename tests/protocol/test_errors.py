@@ -41,7 +41,10 @@ VALUES: dict[str, Any] = {
     "Mapping[str, int]": {"broker-a/2": 3, "broker-b/7": 500},
     "Mapping[str, Sequence[int]]": {"orders": [3, 4]},
     "Sequence[Mapping[str, Any]]": [
-        {"topic": "orders", "queue": 1, "epoch": 3, "owner": "10.0.0.2@7", "owner_epoch": 4}
+        {
+            **{"topic": "orders", "queue": 1, "epoch": 3, "owner": "10.0.0.2@7", "owner_epoch": 4},
+            **{"receipt_handle": "broker-a:orders:1:7:3", "reason": "expired"},
+        }
     ],
     "str | None": None,
     "int | None": 7,

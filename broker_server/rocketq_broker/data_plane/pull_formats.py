@@ -146,15 +146,16 @@ def messages(decoded: Decoded, queue: MessageQueue) -> list[dict[str, Any]]:
     return [
         _message(queue, offset, piece.header.stored_at_us, row)
         for piece in decoded.slices
-        for offset, row in zip(piece.offsets().tolist(), _rows(piece.batch), strict=True)
+        for offset, row in zip(piece.offsets().tolist(), rows(piece.batch), strict=True)
     ]
 
 
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return every message as its columns; times are microseconds."""
     born_at = batch.schema.get_field_index("born_at")
     plain = batch.set_column(born_at, "born_at", batch.column(born_at).cast(pa.int64()))
-    rows: list[dict[str, Any]] = plain.to_pylist()
-    return rows
+    made: list[dict[str, Any]] = plain.to_pylist()
+    return made
 
 
 def _message(queue: MessageQueue, offset: int, stored_at_us: int, row: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def _message(queue: MessageQueue, offset: int, stored_at_us: int, row: dict[str,
 
 def message_fields(message: pa.RecordBatch) -> dict[str, Any]:
     """Return what a message has, in the fields of a JSON document; the batch has one row."""
-    return _fields(_rows(message)[0])
+    return _fields(rows(message)[0])
 
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:

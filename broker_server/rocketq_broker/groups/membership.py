@@ -110,7 +110,9 @@ class Membership:
     # --- members ------------------------------------------------------------------------
 
     async def heartbeat(self, group: str, client_id: str, beat: Heartbeat, address: str) -> HeartbeatAnswer:
-        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled, Conflict."""
+        """Take a member's heartbeat. Raises Invalid…, GroupNotFound, GroupDisabled, Conflict,
+        LeasesOutstanding.
+        """
         check_user_group(group)
         _check_client(client_id)
         check_subscriptions(beat.subscriptions)
@@ -124,6 +126,7 @@ class Membership:
         if (ending := self._ending.get((group, client_id))) is not None:
             await asyncio.shield(ending)
         await self._check_same_process(group, client_id, beat)
+        self._store.check_not_leased(group, {each.topic for each in beat.subscriptions})
         entry = self._entry(group)
         now_ms = self._clock.monotonic_ms()
         joined = self._sessions.beat(group, client_id, beat, address, timeout_ms, now_ms)

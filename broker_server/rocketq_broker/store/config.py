@@ -98,6 +98,8 @@ class StoreConfig:
     #: (RocketMQ: waitTimeMillsInSendQueue, there 200 ms).
     queue_wait_ms_max: int = 2_000
     transactions: TransactionPolicy = field(default_factory=TransactionPolicy)
+    #: Messages of one queue that a group may have leased one by one (RocketMQ: popInflightMessageThreshold).
+    leased_messages_max: int = 20_000
 
     def __post_init__(self) -> None:
         if not 4096 <= self.segment_bytes <= 1 << 40:
@@ -110,6 +112,7 @@ class StoreConfig:
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
             "group_bytes_max", "publish_bytes_max", "queue_file_units", "retention_interval_ms",
             "topics_max", "queues_max", "queue_wait_ms_max", "index_interval_ms", "flush_timeout_ms",
+            "leased_messages_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

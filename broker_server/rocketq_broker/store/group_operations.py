@@ -100,6 +100,11 @@ class GroupOperations:
         """Return what raises ClaimLost unless a member owns each (topic, queue) under the epoch behind it."""
         return lambda state: decisions.check_owner(state, group, client_id, queues, self._broker)
 
+    def check_not_leased(self, group: str, topics: Collection[str]) -> None:
+        """Raise LeasesOutstanding if messages of one of these topics are leased one by one."""
+        leased = [place for place in self._state.leases.of_group(group) if place[0] in topics]
+        decisions.check_not_leased(self._state, group, leased, "owned by a member", self._broker)
+
     # --- the group itself ---------------------------------------------------------------
 
     def create(self, group: str, done: Done) -> None:

@@ -40,6 +40,7 @@ from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.group_operations import GroupOperations
 from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.index.key_query import KeyQuery
+from rocketq_broker.store.lease_operations import LeaseOperations
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.timer_table import TimerPlace
@@ -173,6 +174,8 @@ class MessageStore(StoreReads):
         self.timers = TimerOperations(parts, self._submit)
         #: What can be asked of the transactional messages.
         self.transactions = TransactionOperations(parts, self._submit)
+        #: What can be asked of messages that are leased one by one.
+        self.leases = LeaseOperations(parts, self._submit)
 
     # --- life ---------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@
     │   ├── ClaimLost                      CLAIM_LOST                 409   `group_errors`
     │   ├── QueuesOwned                    QUEUES_OWNED               409   `group_errors`
     │   ├── MembersActive                  MEMBERS_ACTIVE             409   `group_errors`
+    │   ├── LeaseExpired                   LEASE_EXPIRED              409   `lease_errors`
+    │   ├── LeasesOutstanding              LEASES_OUTSTANDING         409   `lease_errors`
+    │   ├── ReceiveFilterDiffers           RECEIVE_FILTER_DIFFERS     409   `lease_errors`
     │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
@@ -55,6 +58,7 @@
     │   ├── OffsetOutOfRange               OFFSET_OUT_OF_RANGE        416
     │   ├── MisdirectedRequest             MISDIRECTED_REQUEST        421   `admission_errors`
     │   ├── SystemBusy                     SYSTEM_BUSY                429
+    │   ├── TooManyLeases                  TOO_MANY_LEASES            429   `lease_errors`
     │   ├── InternalError                  INTERNAL_ERROR             500
     │   ├── BrokerUnavailable              BROKER_UNAVAILABLE         503
     │   ├── TooManyConnections             TOO_MANY_CONNECTIONS       503
@@ -93,6 +97,12 @@ from rocketq.errors.group_errors import (
     MembersActive,
     MemberUnknown,
     QueuesOwned,
+)
+from rocketq.errors.lease_errors import (
+    LeaseExpired,
+    LeasesOutstanding,
+    ReceiveFilterDiffers,
+    TooManyLeases,
 )
 from rocketq.errors.message_errors import InvalidMessage, ReservedName
 from rocketq.errors.registration_errors import BrokerNameTaken
@@ -168,6 +178,8 @@ __all__ = [
     "InvalidName",
     "InvalidRequest",
     "JsonFacts",
+    "LeaseExpired",
+    "LeasesOutstanding",
     "MemberUnknown",
     "MembersActive",
     "MethodNotAllowed",
@@ -181,6 +193,7 @@ __all__ = [
     "ParticipantUnknown",
     "QueueNotFound",
     "QueuesOwned",
+    "ReceiveFilterDiffers",
     "RemoteError",
     "ReservedName",
     "RetriesExhausted",
@@ -197,6 +210,7 @@ __all__ = [
     "SystemBusy",
     "TooLarge",
     "TooManyConnections",
+    "TooManyLeases",
     "TooSlow",
     "TopicNotFound",
     "TransactionDecidedOtherwise",

@@ -139,3 +139,20 @@ def test_a_damaged_consume_queue_is_rebuilt_and_counted(start_broker: StartBroke
         answer = broker.pull("orders", 0, 0, accept=JSON, **query)
         assert [each["offset"] for each in answer.json["messages"]] == list(range(15))
     assert "rocketq_consume_queue_blocks_rebuilt_total 3.0" in broker.get("/metrics").body.decode()
+
+
+def test_a_receive_goes_on_with_other_queues_and_then_says_what_is_damaged(
+    rotten: tuple[Http, Callable[[int], int]],
+) -> None:
+    broker, damage = rotten
+    at = damage(HEADER_BYTES + 100)
+
+    def receive() -> Answer:
+        wanted = b'{"topic": "orders", "max_messages": 100}'
+        return broker.call("POST", "/v1/groups/g/receives", wanted, {"content-type": JSON})
+
+    assert len(receive().json["messages"]) == 5
+    check(receive(), at)
+    broker.send("orders", stream(messages(3)), "?queue=0")
+    assert len(receive().json["messages"]) == 5
+    check(receive(), at)

@@ -16,6 +16,12 @@ def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) ->
         producer.send_batch(topic, [Message(b"%d" % n) for n in range(first, first + count)])
 
 
+def lag(mq: Client, group: str) -> int:
+    """Return by how many messages a group is behind, on all brokers together."""
+    described = mq.groups.describe(group).values()
+    return sum(queue.lag or 0 for broker in described for queue in broker.queues)
+
+
 def one_queue(mq: Client, topic: str, count: int) -> None:
     """A topic of a single queue, with the numbers from 0 on as bodies at the offsets of the same numbers."""
     mq.create_topic(topic, queues=1, brokers=["broker-a"])

@@ -17,6 +17,7 @@ from rpds import HashTrieMap
 from rocketq.model import GroupKind
 from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.group_documents import GroupSettings
+from rocketq_broker.store.machines.lease_changes import LeasesSettled, LeasesTaken
 from rocketq_broker.store.machines.machine import Machine
 from rocketq_broker.store.machines.topic_table import TopicDeleted, TopicTable
 
@@ -56,7 +57,9 @@ class GroupDeleted(msgspec.Struct, frozen=True, tag="group_deleted"):
     group: str
 
 
-GroupChange = OffsetsCommitted | QueuesReleased | GroupSet | GroupDeleted | TopicDeleted
+GroupChange = (
+    OffsetsCommitted | QueuesReleased | LeasesTaken | LeasesSettled | GroupSet | GroupDeleted | TopicDeleted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class GroupTable(Machine):
     CHANGES: ClassVar[tuple[type, ...]] = (
         OffsetsCommitted,
         QueuesReleased,
+        LeasesTaken,
+        LeasesSettled,
         GroupSet,
         GroupDeleted,
         TopicDeleted,
@@ -127,6 +132,8 @@ class GroupTable(Machine):
                 entry = self.entry(group)
                 return self._with(group, offsets, entry if kind is None else replace(entry, kind=kind))
             case QueuesReleased(group, _, _, offsets):
+                return self._with(group, offsets, self.entry(group)) if offsets else self
+            case LeasesTaken(group=group, offsets=offsets) | LeasesSettled(group=group, offsets=offsets):
                 return self._with(group, offsets, self.entry(group)) if offsets else self
             case GroupSet(group, settings):
                 return self._with(group, (), replace(self.entry(group), settings=settings))

@@ -20,6 +20,7 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.errors.group_errors import ClaimLost, GroupNotFound, MembersActive, QueuesOwned
+from rocketq.errors.lease_errors import LeasesOutstanding
 from rocketq.model import StartFrom
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, GroupOffsets
 from rocketq.protocol.group_documents import (
@@ -78,6 +79,8 @@ def delete_group(state: State, group: str, members: Sequence[str], force: bool, 
     """Decide a deletion. Raises GroupNotFound, and MembersActive unless it is forced."""
     _check_exists(state, group, broker)
     _check_quiet(group, members, force, "deleted", broker)
+    if not force:
+        check_not_leased(state, group, state.leases.of_group(group), "deleted", broker)
     return GroupDeleted(group)
 
 
@@ -111,8 +114,12 @@ def _settings(old: GroupSettings, request: SetGroupRequest) -> GroupSettings:
 def claim(
     state: State, group: str, client_id: str, asked: Iterable[Place], barred: Collection[str], broker: str
 ) -> QueuesClaimed | None:
-    """Decide which of the asked queues a member gets: those that nobody owns, and not of `barred` topics."""
+    """Decide which of the asked queues a member gets: those that nobody owns, and not of `barred` topics.
+
+    Raises LeasesOutstanding if messages of one are leased one by one.
+    """
     _check_exists(state, group, broker)
+    check_not_leased(state, group, asked, "owned by a member", broker)
     claims = state.claims.claims(group)
     granted = [
         place
@@ -206,13 +213,16 @@ def commit_offsets(
     }
     if owners and not request.force:
         raise QueuesOwned(group, broker, owners)
+    places = [(each.topic, each.queue) for each in request.offsets]
+    if not request.force:
+        check_not_leased(state, group, places, "moved from outside", broker)
     moved = _moving(table, request.offsets, request.reset)
-    if owners:
-        # Whoever owned a queue is to begin again at what is stored, also where the offset stays.
+    if owners or any(place in state.leases.of_group(group) for place in places):
+        # Whoever owned a queue is to begin again at what is stored, also where the offset stays. So are the
+        # receivers of a queue of which messages are leased: all of its leases end.
         to = {(each.topic, each.queue): each.offset for each in moved}
         moved = tuple(
-            GroupOffset(*place, to[place] if place in to else table[place])
-            for place in dict.fromkeys((each.topic, each.queue) for each in request.offsets)
+            GroupOffset(*place, to[place] if place in to else table[place]) for place in dict.fromkeys(places)
         )
     kind = None if request.kind == state.groups.entry(group).kind else request.kind
     if not moved and kind is None:
@@ -239,6 +249,8 @@ def move_offsets(state: State, queues: Queues, move: Move, broker: str) -> Offse
         return None
     owners = {claim.client_id for claim in state.claims.claims(move.group).values()}
     _check_quiet(move.group, sorted({*move.members, *owners}), move.force, "moved", broker)
+    if not move.force:
+        check_not_leased(state, move.group, state.leases.of_group(move.group), "moved", broker)
     request = CommitOffsetsRequest(move.offsets, reset=True, force=True)
     return commit_offsets(state, queues, move.group, request, broker)
 
@@ -302,6 +314,18 @@ def _check_offsets(state: State, queues: Queues, offsets: Iterable[GroupOffset],
 def _is_readable(state: State, place: Place) -> bool:
     entry = state.topics.get(place[0])
     return entry is not None and 0 <= place[1] < entry.config.read_queues
+
+
+def check_not_leased(state: State, group: str, places: Iterable[Place], action: str, broker: str) -> None:
+    """Raise LeasesOutstanding if messages of one of these queues are leased one by one."""
+    own = state.leases.of_group(group)
+    leased = {
+        f"{topic}/{broker}/{queue}": own[topic, queue].count
+        for topic, queue in places
+        if (topic, queue) in own
+    }
+    if leased:
+        raise LeasesOutstanding(group, broker, action, leased)
 
 
 def _check_exists(state: State, group: str, broker: str) -> None:

@@ -26,6 +26,8 @@ from rocketq_broker.store.machines.group_table import (
     OffsetsCommitted,
     QueuesReleased,
 )
+from rocketq_broker.store.machines.lease_changes import LeasesSettled, LeasesTaken
+from rocketq_broker.store.machines.lease_table import LeasePicture, LeaseTable
 from rocketq_broker.store.machines.letter_table import LetterPicture, LettersSent, LetterTable
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
 from rocketq_broker.store.machines.timer_table import (
@@ -50,6 +52,8 @@ Change = (
     | GroupDeleted
     | QueuesClaimed
     | QueuesReleased
+    | LeasesTaken
+    | LeasesSettled
     | SinkChange
     | CopySkipped
     | TimersDelivered
@@ -76,12 +80,13 @@ class State:
     timers: TimerTable = field(default_factory=TimerTable)
     transactions: TransactionTable = field(default_factory=TransactionTable)
     letters: LetterTable = field(default_factory=LetterTable)
+    leases: LeaseTable = field(default_factory=LeaseTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
         return (
             ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks), ("timers", self.timers),
-            ("transactions", self.transactions), ("letters", self.letters),
+            ("transactions", self.transactions), ("letters", self.letters), ("leases", self.leases),
         )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
@@ -205,6 +210,7 @@ class Picture:
     timers: TimerPicture = field(default_factory=TimerPicture)
     transactions: TransactionPicture = field(default_factory=TransactionPicture)
     letters: LetterPicture = field(default_factory=LetterPicture)
+    leases: LeasePicture = field(default_factory=LeasePicture)
 
     @staticmethod
     def of(
@@ -215,7 +221,7 @@ class Picture:
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
             state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
-            state.letters.picture(),
+            state.letters.picture(), LeasePicture.of(state.leases),
         )  # fmt: skip
 
     def state(self) -> State:
@@ -223,7 +229,7 @@ class Picture:
         groups = GroupTable.of(self.groups, self.group_entries)
         return State(
             topics, groups, self.sinks.table(), self.claims.table(), self.timers.table(),
-            self.transactions.table(), self.letters.table(),
+            self.transactions.table(), self.letters.table(), self.leases.table(),
         )  # fmt: skip
 
 

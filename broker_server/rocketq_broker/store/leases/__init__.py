@@ -1,0 +1,1 @@
+"""Decisions about messages that are leased one by one, their clock, and their dead letters."""
