@@ -20,6 +20,7 @@ from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     CreateTopicRequest,
 )
+from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.commit_plan import (
@@ -250,13 +251,16 @@ class MessageStore(StoreReads):
         done: Done,
         *,
         stage: StageName | HalfName | None = None,
+        number: SendNumber | None = None,
+        pieces: tuple[int, ...] = (),
         wake: bool = True,
     ) -> None:
         """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
         With a stage they are staged instead, with a HalfName they are half messages, and `done` has a
-        StagedOutcome. A caller with several
-        appends at hand passes wake=False and calls `wake_writer` after the last.
+        StagedOutcome. With a number a repetition has the outcome of the first append, or SendOutdated,
+        SendNumberReused; `pieces` is a part of the outcome. A caller with several appends at hand passes
+        wake=False and calls `wake_writer` after the last.
         """
         size = sum(each.sent_bytes for each in batches)
         hold = None
@@ -264,7 +268,11 @@ class MessageStore(StoreReads):
             hold = self.transactions.hold(stage)
         elif stage is not None:
             hold = self.sinks.hold(stage)
-        self._submit(AppendBatches(topic, batches, size, self._clock.monotonic_ms(), done, hold), wake)
+        submitted_ms = self._clock.monotonic_ms()
+        operation = AppendBatches(
+            topic, batches, size, submitted_ms, done, hold, number=number, pieces=pieces
+        )
+        self._submit(operation, wake)
 
     def wake_writer(self) -> None:
         """Have what was appended with wake=False written."""

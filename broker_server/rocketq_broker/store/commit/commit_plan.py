@@ -15,6 +15,9 @@ them is due is delivered by a change and frames of messages, which are one appen
 Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
 frames that are due get theirs behind everything else of the commit.
 
+A numbered append that was stored before is answered with its first places. The numbers of the others follow
+their frames as one change, in the same append (`slot_table`).
+
 What one append holds may need several frames. Each of them but the last is marked *unfinished*, so that
 recovery keeps all of them or none. A frame may hold batches of several appends; then all
 frames of all these appends are kept or dropped together.
@@ -37,9 +40,11 @@ from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
+from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
+from rocketq_broker.store.commit.repeated_sends import is_repetition
 from rocketq_broker.store.commit.small_batches import (
     Addressed,
     DelayedBatch,
@@ -55,6 +60,7 @@ from rocketq_broker.store.log.commit_log import Extent, LogCursor
 from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
+from rocketq_broker.store.machines.slot_table import NumberedSend, SendsNumbered
 from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.state import state as states
@@ -75,6 +81,8 @@ class AppendOutcome:
     appended: tuple[Appended, ...]
     #: Where each lies that is a delayed message alone; empty if nothing is delayed.
     timers: tuple[TimerPlace | None, ...] = ()
+    #: In how many pieces each batch of the body was appended; empty: in one each.
+    pieces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,7 @@ class AppendBatches:
 
     `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
     stored together with a change of the state, if there is one to make, and not at all if there is none.
+    With a `number` they are stored once, however often the operation comes. `pieces` is kept for the answer.
     """
 
     topic: str
@@ -114,6 +123,12 @@ class AppendBatches:
     done: Callable[[Any], None]
     hold: Hold | None = None
     decide: Callable[[State, int], Change | None] | None = None
+    number: SendNumber | None = None
+    pieces: tuple[int, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        return sum(each.rows for each in self.batches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,14 +169,18 @@ class Receipt:
     staged: list[Staged] = field(default_factory=list)
     #: The places of delayed messages that were appended alone, by the index of their batch.
     timers: dict[int, TimerPlace] = field(default_factory=dict)
+    pieces: tuple[int, ...] = ()
+
+    def places(self) -> tuple[tuple[Appended, ...], tuple[TimerPlace | None, ...]]:
+        """Return where the batches went, and the places of those that are a delayed message alone."""
+        places = tuple(each for each in self.appended if each is not None)
+        return places, tuple(map(self.timers.get, range(len(places)))) if self.timers else ()
 
     def answer(self, status: SendStatus) -> None:
         if self.operation.hold is not None:
             self.operation.done(StagedOutcome(status, tuple(self.staged)))
             return
-        places = tuple(each for each in self.appended if each is not None)
-        timers = tuple(map(self.timers.get, range(len(places)))) if self.timers else ()
-        self.operation.done(AppendOutcome(status, places, timers))
+        self.operation.done(AppendOutcome(status, *self.places(), self.pieces))
 
 
 @dataclass(slots=True)
@@ -203,6 +222,10 @@ class CommitPlan:
     ends: dict[QueueKey, int] = field(default_factory=dict)
     #: Each queue's open block behind this commit's units, once they are written.
     open_blocks: dict[QueueKey, OpenBlock] = field(default_factory=dict)
+    #: How many numbered appends were stored before, and are only answered.
+    repeated: int = 0
+    #: Of each slot, its last numbered append that waits.
+    _numbered: dict[int, Receipt] = field(default_factory=dict)
     #: By queue, topic, and whether they are delayed.
     _waiting: dict[tuple[QueueKey, str, bool], list[_Waiting]] = field(default_factory=dict)
     #: Whether an append that waits has several batches, which may come to lie in several frames.
@@ -235,6 +258,10 @@ class CommitPlan:
         return entry
 
     def _add_append(self, operation: AppendBatches) -> None:
+        if operation.number is not None and (known := self._stored_before(operation)) is not None:
+            self.receipts.append(known)
+            self.repeated += 1
+            return
         entry = self._target(operation)
         if operation.decide is not None:
             self.place_waiting()
@@ -243,7 +270,9 @@ class CommitPlan:
                 self.receipts.append(Receipt(operation, []))
                 return
             self._place_change(change, unfinished=bool(operation.batches))
-        receipt = Receipt(operation, [None] * len(operation.batches))
+        receipt = Receipt(operation, [None] * len(operation.batches), pieces=operation.pieces)
+        if operation.number is not None:
+            self._numbered[operation.number.slot] = receipt
         for index, each in enumerate(operation.batches):
             is_delayed = isinstance(each, DelayedBatch | DelayedMessage)
             key = ((entry.number, each.queue), operation.topic, is_delayed)
@@ -253,6 +282,25 @@ class CommitPlan:
         if operation.decide is not None:
             # The frames follow the change at once: together they are one append.
             self.place_waiting()
+
+    def _stored_before(self, operation: AppendBatches) -> Receipt | None:
+        """Return the receipt of an append that is stored under this number; None if it is a new one.
+
+        Raises SendOutdated, SendNumberReused.
+        """
+        number = operation.number
+        assert number is not None
+        waiting = self._numbered.get(number.slot)
+        if waiting is not None and (first := waiting.operation).number is not None:
+            if not is_repetition(number, operation.messages, first.number.sequence, first.messages):
+                return None
+            # Both have the places that the first one gets.
+            return Receipt(operation, waiting.appended, timers=waiting.timers, pieces=waiting.pieces)
+        known = self.state.slots.find(number.slot)
+        if known is None or not is_repetition(number, operation.messages, known.sequence, known.messages):
+            return None
+        timers = {at: place for at, place in enumerate(known.timers) if place is not None}
+        return Receipt(operation, list(known.appended), timers=timers, pieces=known.pieces)
 
     def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
         entry = self._target(operation)
@@ -339,10 +387,26 @@ class CommitPlan:
         waiting, self._waiting = self._waiting, {}
         may_span, self._may_span = self._may_span, False
         runs = [(where, run) for where, entries in waiting.items() for run in self._runs(entries)]
-        unfinished = _unfinished([run for _, run in runs]) if may_span else [False] * len(runs)
+        numbered, self._numbered = self._numbered, {}
+        if numbered:
+            # All these frames are one append, which the numbers end.
+            unfinished = [True] * len(runs)
+        else:
+            unfinished = _unfinished([run for _, run in runs]) if may_span else [False] * len(runs)
         for ((key, topic, is_delayed), run), goes_on in zip(runs, unfinished, strict=True):
             place = self._place_delayed if is_delayed else self._place_messages
             place(key, topic, run, goes_on)
+        if numbered:
+            self._place_numbers(numbered)
+
+    def _place_numbers(self, numbered: dict[int, Receipt]) -> None:
+        sends = tuple(
+            NumberedSend(slot, each.operation.number.sequence, places, each.pieces, timers)
+            for slot, each in numbered.items()
+            if each.operation.number is not None
+            for places, timers in [each.places()]
+        )
+        self._place_change(SendsNumbered(self.stored_at_us // 1000, sends))
 
     def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
         """Cut what waits for one queue into the runs that become a frame each."""

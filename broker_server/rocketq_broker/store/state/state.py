@@ -27,6 +27,7 @@ from rocketq_broker.store.machines.group_table import (
     QueuesReleased,
 )
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
+from rocketq_broker.store.machines.slot_table import SendsNumbered, SlotPicture, SlotTable
 from rocketq_broker.store.machines.timer_table import (
     TimerCancelled,
     TimerPicture,
@@ -54,6 +55,7 @@ Change = (
     | TimersDelivered
     | TimerCancelled
     | TransactionChange
+    | SendsNumbered
 )
 
 #: The kinds of frames that machines hold.
@@ -73,12 +75,13 @@ class State:
     claims: ClaimTable = field(default_factory=ClaimTable)
     timers: TimerTable = field(default_factory=TimerTable)
     transactions: TransactionTable = field(default_factory=TransactionTable)
+    slots: SlotTable = field(default_factory=SlotTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
         return (
             ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks), ("timers", self.timers),
-            ("transactions", self.transactions),
+            ("transactions", self.transactions), ("slots", self.slots),
         )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
@@ -201,6 +204,7 @@ class Picture:
     claims: ClaimPicture = field(default_factory=ClaimPicture)
     timers: TimerPicture = field(default_factory=TimerPicture)
     transactions: TransactionPicture = field(default_factory=TransactionPicture)
+    slots: SlotPicture = field(default_factory=SlotPicture)
 
     @staticmethod
     def of(
@@ -211,6 +215,7 @@ class Picture:
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
             state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
+            SlotPicture.of(state.slots),
         )  # fmt: skip
 
     def state(self) -> State:
@@ -218,7 +223,7 @@ class Picture:
         groups = GroupTable.of(self.groups, self.group_entries)
         return State(
             topics, groups, self.sinks.table(), self.claims.table(), self.timers.table(),
-            self.transactions.table(),
+            self.transactions.table(), self.slots.table(),
         )  # fmt: skip
 
 
