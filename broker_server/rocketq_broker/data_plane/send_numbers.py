@@ -1,6 +1,6 @@
 """Numbered sends: what the query says of a send's number (`rocketq.protocol.send_number`).
 
-?slot=N&sequence=N      both, or none for a send that is stored as often as it comes
+?number=SLOT-SEQUENCE      or nothing, for a send that is stored as often as it comes
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.send_number import SEQUENCE, SLOT, SendNumber
-from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, whole_number
+from rocketq.protocol.send_number import NUMBER, SendNumber, number_from
 
-NUMBER_PARAMETERS: Final = frozenset({SLOT, SEQUENCE})
+NUMBER_PARAMETERS: Final = frozenset({NUMBER})
 
 
 def number_of(
@@ -23,13 +22,16 @@ def number_of(
     `is_binary` is whether its body is an Arrow stream or one plain message; `is_held` whether it is staged,
     or part of a transaction, which know their repetitions by other names.
     """
-    if SLOT not in parameters and SEQUENCE not in parameters:
+    text = parameters.get(NUMBER)
+    if text is None:
         return None
     if is_held or not is_binary:
-        why = (
-            "is for sends that are no part of a sink or transaction" if is_held else "is not for a JSON body"
-        )
-        raise InvalidRequest(f"parameter {SLOT}", why, hint="Leave slot and sequence out.")
-    return SendNumber(
-        whole_number(parameters, SLOT, 0, NUMBER_MAX), whole_number(parameters, SEQUENCE, 0, NUMBER_MAX)
-    )
+        why = "is for sends outside of sinks and transactions" if is_held else "is not for a JSON body"
+        raise InvalidRequest(f"parameter {NUMBER}", why, hint="Leave it out.")
+    number = number_from(text)
+    if number is None:
+        raise InvalidRequest(
+            f"parameter {NUMBER}", f"{text[:50]!r} is no number of a send",
+            hint="Give slot and sequence, two whole numbers below 2**63, as in 5840092817465112034-17.",
+        )  # fmt: skip
+    return number

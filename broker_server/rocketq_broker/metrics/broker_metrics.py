@@ -301,6 +301,13 @@ class BrokerCollector(Collector):
             store.rebuilt_blocks,
         )
         yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.commits)
+        yield CounterMetricFamily(
+            "rocketq_repeated_sends", "Numbered sends that came again and were stored once.",
+            value=store.repeated_sends,
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "rocketq_send_slots", "Slots of numbered sends that are remembered, at most.", value=store.slots
+        )
 
 
 def group_lags(store: MessageStore) -> Iterator[TopicLag]:

@@ -23,15 +23,15 @@ from rocketq.protocol.broker_documents import (
 from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
-from rocketq_broker.store.commit.commit_plan import (
+from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
+from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
+from rocketq_broker.store.commit.operations import (
     AppendBatches,
     AppendOutcome,
     ChangeState,
     Operation,
     StagedOutcome,
 )
-from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
-from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
 from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import StoreConfig
@@ -239,7 +239,8 @@ class MessageStore(StoreReads):
             self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
             self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.commits, len(self._state.topics), len(self._queues),
-            len(self._handles), self._queues.rebuilt_blocks, self.clock_watch.record,
+            len(self._handles), len(self._state.slots), self._writer.repeated_sends,
+            self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------

@@ -40,7 +40,8 @@ from rocketq.producing.accumulation.message_columns import with_id
 from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.accumulation.submit_threads import Pipeline
 from rocketq.producing.attempts.parcels import Parcel, parcels
-from rocketq.producing.attempts.send_attempts import APPEND, Delivery, Post, unique_id_of
+from rocketq.producing.attempts.posts import APPEND, Post, unique_id_of
+from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.attempts.send_hooks import SendHook
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes

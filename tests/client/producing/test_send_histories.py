@@ -101,7 +101,7 @@ def read(mq: Client, topic: str, enough: Callable[[list[dict[str, Any]]], bool])
 def test_copies_of_a_message_whose_answer_came_too_late_share_its_id(topic: str) -> None:
     with LocalCluster(brokers=2) as own, Client(own.nameservers) as mq:
         mq.create_topic(topic, queues=1)
-        with mq.producer(fault_avoidance=False, timeout_ms=20_000) as producer:
+        with mq.producer(fault_avoidance=False, timeout_ms=6_000) as producer:
             sent = send_until_one_moved(producer, topic)
             own.pause("broker-a")
             # Its attempt at broker-a has no answer; broker-a takes it from its socket when it goes on.

@@ -35,15 +35,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
-from rocketq.model import NO_OFFSET, Appended, SendStatus
+from rocketq.model import NO_OFFSET, Appended
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
-from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
+from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation, Receipt
 from rocketq_broker.store.commit.repeated_sends import is_repetition
 from rocketq_broker.store.commit.small_batches import (
     Addressed,
@@ -59,7 +59,7 @@ from rocketq_broker.store.commit.small_batches import (
 from rocketq_broker.store.log.commit_log import Extent, LogCursor
 from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues
-from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
+from rocketq_broker.store.machines.machine import CopySkipped, HeldFrame
 from rocketq_broker.store.machines.slot_table import NumberedSend, SendsNumbered
 from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicEntry
@@ -74,81 +74,6 @@ MERGED_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class AppendOutcome:
-    """Where each batch of an append went, in order."""
-
-    status: SendStatus
-    appended: tuple[Appended, ...]
-    #: Where each lies that is a delayed message alone; empty if nothing is delayed.
-    timers: tuple[TimerPlace | None, ...] = ()
-    #: In how many pieces each batch of the body was appended; empty: in one each.
-    pieces: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StagedOutcome:
-    """Where each batch of a held append lies in the log, in order."""
-
-    status: SendStatus
-    staged: tuple[Staged, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """How an append is held: what must be decided before, and under which number and kind its frames lie.
-
-    `open` is given the state and the store time in milliseconds; it may refuse with an error. `holds` is
-    whether this very append is held already, because its answer was lost and it came again.
-    """
-
-    kind: FrameKind
-    open: Callable[[State, int], Change | None]
-    number: Callable[[State], int]
-    holds: Callable[[State], bool] = lambda state: False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AppendBatches:
-    """An operation: append batches to queues of one topic, or hold them, all or none.
-
-    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
-    stored together with a change of the state, if there is one to make, and not at all if there is none.
-    With a `number` they are stored once, however often the operation comes. `pieces` is kept for the answer.
-    """
-
-    topic: str
-    batches: Sequence[Addressed]
-    size: int
-    submitted_ms: int
-    done: Callable[[Any], None]
-    hold: Hold | None = None
-    decide: Callable[[State, int], Change | None] | None = None
-    number: SendNumber | None = None
-    pieces: tuple[int, ...] = ()
-
-    @property
-    def messages(self) -> int:
-        return sum(each.rows for each in self.batches)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChangeState:
-    """An operation: decide a change (None: nothing to do), then answer from the state it made.
-
-    With `awaits` the answer is made only when no held frame of that name is still to be copied.
-    """
-
-    decide: Callable[[State], Change | None]
-    answer: Callable[[State], Any]
-    done: Callable[[Any], None]
-    awaits: CopyName | None = None
-    size: int = 0
-
-
-Operation = AppendBatches | ChangeState
-
-
-@dataclass(frozen=True, slots=True)
 class FrameUnits:
     """A frame of messages that went to a queue, and what its units need."""
 
@@ -158,29 +83,6 @@ class FrameUnits:
     log_offset: int
     size: int
     tag_hashes: npt.NDArray[np.uint64]
-
-
-@dataclass(slots=True)
-class Receipt:
-    """Collects where the batches of one append went, to answer it once."""
-
-    operation: AppendBatches
-    appended: list[Appended | None]
-    staged: list[Staged] = field(default_factory=list)
-    #: The places of delayed messages that were appended alone, by the index of their batch.
-    timers: dict[int, TimerPlace] = field(default_factory=dict)
-    pieces: tuple[int, ...] = ()
-
-    def places(self) -> tuple[tuple[Appended, ...], tuple[TimerPlace | None, ...]]:
-        """Return where the batches went, and the places of those that are a delayed message alone."""
-        places = tuple(each for each in self.appended if each is not None)
-        return places, tuple(map(self.timers.get, range(len(places)))) if self.timers else ()
-
-    def answer(self, status: SendStatus) -> None:
-        if self.operation.hold is not None:
-            self.operation.done(StagedOutcome(status, tuple(self.staged)))
-            return
-        self.operation.done(AppendOutcome(status, *self.places(), self.pieces))
 
 
 @dataclass(slots=True)
@@ -406,7 +308,9 @@ class CommitPlan:
             if each.operation.number is not None
             for places, timers in [each.places()]
         )
-        self._place_change(SendsNumbered(self.stored_at_us // 1000, sends))
+        change = SendsNumbered(self.stored_at_us // 1000, sends)
+        self._place(FrameKind.CHANGE, b"", states.encode(change))
+        self.state = self.state.numbered(change)
 
     def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
         """Cut what waits for one queue into the runs that become a frame each."""

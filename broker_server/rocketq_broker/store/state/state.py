@@ -99,6 +99,13 @@ class State:
             made["topics"] = self.topics.apply(change)
         return replace(self, **made)
 
+    def numbered(self, change: SendsNumbered) -> State:
+        """Return the state after numbered sends, as `apply` does; it is called for every small send."""
+        slots = self.slots.apply(change, self.topics)
+        return State(
+            self.topics, self.groups, self.sinks, self.claims, self.timers, self.transactions, slots
+        )  # fmt: skip
+
     def knows(self, change: Change) -> bool:
         """Whether what a change speaks of is here; if not, what brought it was lost."""
         if isinstance(change, CopySkipped):
