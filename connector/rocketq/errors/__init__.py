@@ -40,6 +40,8 @@
     │   ├── ClaimLost                      CLAIM_LOST                 409   `group_errors`
     │   ├── QueuesOwned                    QUEUES_OWNED               409   `group_errors`
     │   ├── MembersActive                  MEMBERS_ACTIVE             409   `group_errors`
+    │   ├── SendOutdated                   SEND_OUTDATED              409   `sending_errors`
+    │   ├── SendNumberReused               SEND_NUMBER_REUSED         409   `sending_errors`
     │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
@@ -117,6 +119,7 @@ from rocketq.errors.remote_errors import (
     TooSlow,
     TopicNotFound,
 )
+from rocketq.errors.sending_errors import SendNumberReused, SendOutdated
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,
     BatchDiffers,
@@ -187,6 +190,8 @@ __all__ = [
     "RocketqError",
     "RouteNotFound",
     "SendFailed",
+    "SendNumberReused",
+    "SendOutdated",
     "ServerStopping",
     "SinkBusy",
     "SinkFenced",
