@@ -11,6 +11,7 @@ from rocketq.clock import ManualClock
 from rocketq.errors import StoreFull, TopicNotFound
 from rocketq.errors.sending_errors import SendNumberReused, SendOutdated
 from rocketq.model import NO_OFFSET, Appended, FlushMode, Message
+from rocketq.protocol.frame import FrameKind, scan
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import Horizon
 from rocketq_broker.data_plane.send_delayed import held_batches
@@ -22,7 +23,9 @@ from rocketq_broker.store.machines.slot_table import (
     SendsNumbered,
     SlotTable,
 )
+from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicTable
+from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
@@ -130,6 +133,26 @@ def test_a_send_is_known_after_a_restart(how: str) -> None:
         assert driver.ends("t") == [10, 1]
 
 
+def test_messages_whose_number_did_not_reach_the_log_are_not_kept(tmp_path: Path) -> None:
+    settings, sent = config(tmp_path), [batch(0, [b"a"]), batch(1, [b"b"])]
+    with opened(settings) as driver:
+        driver.create("t", 2)
+        driver.store.take_snapshot()
+        send_numbered(driver, (SLOT, 1), sent)
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    frames = [each.header for each in scan(log.read_bytes())]
+    assert frames[-1].kind == FrameKind.CHANGE
+    with log.open("r+b") as file:
+        file.truncate(frames[-1].log_offset)
+    # As after a crash in the midst of the write: only the snapshot before it counts.
+    for name in ("state/snapshot", "state/clock"):
+        (tmp_path / name).unlink()
+    with opened(settings) as driver:
+        assert driver.ends("t") == [0, 0]
+        send_numbered(driver, (SLOT, 1), sent)
+        assert driver.ends("t") == [1, 1]
+
+
 def test_a_delayed_send_that_comes_again_keeps_its_timer_id(tmp_path: Path) -> None:
     clock = ManualClock()
     with opened(config(tmp_path), clock=clock) as driver:
@@ -174,6 +197,17 @@ def test_a_slot_is_remembered_as_long_as_a_generation_lives_and_forgotten_after_
     assert table.find(SLOT) is None
     assert table.find(2) is None
     assert table.find(3) is not None
+
+
+def test_a_picture_has_both_generations() -> None:
+    table = fold(SlotTable(), 1_000, send_of(SLOT))
+    table = fold(
+        table, 1_000 + KEPT_MS, NumberedSend(1, 7, (PLACE, PLACE), (1, 1), (TimerPlace(64, 2), None))
+    )
+    table = fold(table, 2_000 + KEPT_MS, send_of(2, 3))
+    assert len(table.old) == 2
+    whole = Picture.of(State(slots=table), {}, 0)
+    assert decode_picture(encode(whole)).state().slots == table
 
 
 def test_a_clock_that_is_set_forward_forgets_nothing_at_once() -> None:
