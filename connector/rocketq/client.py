@@ -96,10 +96,16 @@ class Client:
 
     # --- producers and consumers ---------------------------------------------------
 
-    def producer(self, **settings: Any) -> Producer:
-        """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
+    def producer(self, *, group: str | None = None, **settings: Any) -> Producer:
+        """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not.
+
+        With a `group` all live brokers list it as a member of this producer group until it is closed. Raises
+        InvalidName and ReservedName.
+        """
+        self._check_open()
         config = ProducerConfig(**settings)
-        return self._kept(Producer(self._transport, self._routes, config=config, fault=self._fault))
+        made = Producer(self._transport, self._routes, config=config, fault=self._fault, group=group)
+        return self._kept(made)
 
     def transactions(
         self,

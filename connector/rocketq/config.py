@@ -82,6 +82,11 @@ class ProducerConfig:
     auto_create_queues: int = 4
     #: Give each message that is sent alone, or submitted, an id of its own (`SendResult.unique_id`).
     unique_ids: bool = True
+    #: Number the sends, so that a broker stores one once that comes again (docs/client.md).
+    idempotent: bool = True
+    #: Let a send in any order go to another broker when its broker has failed to answer twice, although that
+    #: may have stored it (`SendResult.may_be_duplicate`). Off, such a send fails.
+    move_unanswered: bool = True
     #: Send slower brokers less: RocketMQ's latency tables. Off, only retries avoid a broker.
     fault_avoidance: bool = True
     #: `send_batch` cuts its data into slices and requests of about these sizes; a slice is never

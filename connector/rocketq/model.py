@@ -274,6 +274,7 @@ class SendResult:
     `unique_id` is the id that the producer gave a message which was sent alone (RocketMQ: msgId).
     Delayed messages are stored, and get their offsets when they are delivered: until then `offset` is
     NO_OFFSET. `timer_id` names a delayed message that was sent alone.
+    `may_be_duplicate` says that a broker which never answered an earlier attempt may have a copy too.
     """
 
     status: SendStatus
@@ -282,6 +283,7 @@ class SendResult:
     count: int
     unique_id: str | None = None
     timer_id: str | None = None
+    may_be_duplicate: bool = False
 
     @property
     def is_delayed(self) -> bool:

@@ -38,6 +38,7 @@ from rocketq.protocol.nameserver_documents import (
     TopicList,
     TopicRoute,
 )
+from rocketq.protocol.send_number import NUMBER, number_from
 from rocketq_broker.data_plane.send_plain import read_message
 from tests.support.small_server import Answer, Asked, SmallServer
 
@@ -67,6 +68,8 @@ class SmallBroker:
         self.queues = [QueueLog() for _ in range(queues)]
         self.group: dict[int, int] = {}
         self.sends: list[tuple[int, ...]] = []
+        #: Of each slot the last send, and its answer.
+        self.numbered: dict[int, tuple[int, bytes]] = {}
         #: Kind of call ("send", "pull") to the answers to give instead, first come first.
         self.script: dict[str, list[Answer | Callable[[Answer], Answer]]] = defaultdict(list)
         self.changed = threading.Condition()
@@ -117,12 +120,20 @@ class SmallBroker:
     def _send(self, asked: Asked) -> Answer:
         queues = tuple(int(q) for q in asked.query["queue"].split(","))
         self.sends.append(queues)
+        number = number_from(asked.query.get(NUMBER, ""))
+        if number is not None and number.slot in self.numbered:
+            last, told = self.numbered[number.slot]
+            if last == number.sequence:
+                return Answer(body=told)
         if asked.headers.get("content-type") == calls.OCTET_STREAM:
             batches = [from_messages([read_message(asked.query, asked.body)])]
         else:
             batches = [message.batch for message in read_stream(asked.body)]
         appended = tuple(self.put(q, batch) for q, batch in zip(queues, batches, strict=True))
-        return Answer(body=calls.encode(SendAnswer(self.status, self.name, TOPIC, appended)))
+        told = calls.encode(SendAnswer(self.status, self.name, TOPIC, appended))
+        if number is not None:
+            self.numbered[number.slot] = (number.sequence, told)
+        return Answer(body=told)
 
     def _pull(self, queue: int, offset: int) -> Answer:
         log = self.queues[queue]

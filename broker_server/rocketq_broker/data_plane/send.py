@@ -64,6 +64,7 @@ from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.plain_message import PROPERTY_PREFIX
 from rocketq.protocol.rules.delivery_time import Horizon, delivery_time
 from rocketq.protocol.rules.reserved_names import check_user_topic
+from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.config import BrokerConfig
@@ -74,13 +75,14 @@ from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send_delayed import held_batches, horizon, send_answer
 from rocketq_broker.data_plane.send_half import HALF_PARAMETERS, check_half, half_answer, half_of
 from rocketq_broker.data_plane.send_json import read_document
+from rocketq_broker.data_plane.send_numbers import NUMBER_PARAMETERS, number_of
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.data_plane.send_staged import STAGE_PARAMETERS, stage_of, staged_answer
 from rocketq_broker.metrics.broker_metrics import BodySizes, Measurements
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.store import AppendOutcome, MessageStore, QueueBatch, StagedOutcome
 
-_PARAMETERS: Final = STAGE_PARAMETERS | HALF_PARAMETERS | {"queue"}
+_PARAMETERS: Final = STAGE_PARAMETERS | HALF_PARAMETERS | NUMBER_PARAMETERS | {"queue"}
 _PLAIN_PARAMETERS: Final = _PARAMETERS | PLAIN_PARAMETERS
 _ARROW: Final = ARROW_STREAM.encode()
 _PLAIN: Final = OCTET_STREAM.encode()
@@ -104,8 +106,8 @@ class Prepared:
     batches: list[QueueBatch]
     sizes: list[BodySizes]
     places: list[tuple[int, int]] | None = None
-    #: In how many pieces each batch of the body is appended; None: in one each.
-    pieces: list[int] | None = None
+    #: In how many pieces each batch of the body is appended; empty: in one each.
+    pieces: tuple[int, ...] = ()
 
 
 class SendProcessor:
@@ -145,6 +147,9 @@ class SendProcessor:
         stage, half = stage_of(parameters, is_arrow), half_of(parameters)
         if stage is not None and half is not None:
             raise InvalidRequest("the query", "names a sink and a transaction", hint="Give one of the two.")
+        number = number_of(
+            parameters, is_arrow or media_type == _PLAIN, stage is not None or half is not None
+        )
         announced = content_length(request.scope["headers"])
         if announced is not None and announced > config.request_bytes_max:
             raise TooLarge("the request body", announced, config.request_bytes_max)
@@ -163,7 +168,7 @@ class SendProcessor:
                 await self._create(topic)
             appending = time.perf_counter()
             outcome: AppendOutcome | StagedOutcome = await self._completions.outcome(
-                partial(self._append, topic.name, prepared.batches, half or stage)
+                partial(self._append, topic.name, prepared, half or stage, number)
             )
         now = time.perf_counter()
         self._measurements.append_seconds.observe(now - appending)
@@ -174,16 +179,23 @@ class SendProcessor:
             return half_answer(outcome.status, config.name, topic.name, half, messages)
         if isinstance(outcome, StagedOutcome):
             return staged_answer(outcome, config.name, topic.name)
-        answer = send_answer(config.name, topic.name, outcome, prepared.pieces)
+        answer = send_answer(config.name, topic.name, outcome)
         if prepared.places is not None:
             answer = _by_message(answer, prepared.places)
         return json_answer(encode(answer))
 
     def _append(
-        self, topic: str, batches: list[QueueBatch], stage: StageName | HalfName | None, done: Done
+        self,
+        topic: str,
+        prepared: Prepared,
+        stage: StageName | HalfName | None,
+        number: SendNumber | None,
+        done: Done,
     ) -> None:
         """Hand batches to the log writer."""
-        self._store.append(topic, batches, done, stage=stage, wake=False)
+        self._store.append(
+            topic, prepared.batches, done, stage=stage, number=number, pieces=prepared.pieces, wake=False
+        )
         self.wake_soon()
 
     def wake_soon(self) -> None:
@@ -329,7 +341,7 @@ def _admitted(
     for queue, each, row in zip(queues, opened, first_rows, strict=True):
         held: Sequence[QueueBatch] = held_batches(queue, each.batch, allowed, row, is_staged)
         parts.append([*held] or [QueueBatch(queue, each.encapsulated, each.batch)])
-    return Prepared([one for part in parts for one in part], sizes, pieces=[len(part) for part in parts])
+    return Prepared([one for part in parts for one in part], sizes, pieces=_pieces(parts))
 
 
 def _by_queue(
@@ -350,7 +362,13 @@ def _by_queue(
     for queue, batch in made:
         held: Sequence[QueueBatch] = held_batches(queue, batch, allowed)
         parts.append([*held] or [QueueBatch(queue, encapsulate(batch), batch)])
-    return Prepared([one for part in parts for one in part], sizes, places, [len(part) for part in parts])
+    return Prepared([one for part in parts for one in part], sizes, places, _pieces(parts))
+
+
+def _pieces(parts: Sequence[Sequence[QueueBatch]]) -> tuple[int, ...]:
+    """Return in how many pieces each batch of a body is appended; empty if each is in one."""
+    counts = tuple(map(len, parts))
+    return counts if any(count > 1 for count in counts) else ()
 
 
 def _by_message(answer: SendAnswer, places: Sequence[tuple[int, int]]) -> SendAnswer:

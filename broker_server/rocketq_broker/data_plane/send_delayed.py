@@ -57,13 +57,13 @@ def timer_ids(
     )
 
 
-def send_answer(broker: str, topic: str, outcome: AppendOutcome, pieces: Sequence[int] | None) -> SendAnswer:
-    """Return the answer to a send whose batches were appended in `pieces`; None: in one piece each."""
-    appended, places = outcome.appended, outcome.timers
+def send_answer(broker: str, topic: str, outcome: AppendOutcome) -> SendAnswer:
+    """Return the answer to a send, batch by batch of its body."""
+    appended, places, pieces = outcome.appended, outcome.timers, outcome.pieces
     if all(each.offset != NO_OFFSET for each in appended):
         return SendAnswer(outcome.status, broker, topic, appended)
     places = places or (None,) * len(appended)
-    if pieces is not None and len(pieces) < len(appended):
+    if pieces and len(pieces) < len(appended):
         firsts = [sum(pieces[:at]) for at in range(len(pieces))]
         places = tuple(places[at] if count == 1 else None for at, count in zip(firsts, pieces, strict=True))
         appended = tuple(joined(appended, pieces))

@@ -26,12 +26,14 @@ from rocketq.protocol.broker_documents import OCTET_STREAM, SendAnswer, encode
 from rocketq.protocol.plain_message import PROPERTY_PREFIX
 from rocketq.protocol.rules.delivery_time import delivery_time
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
+from rocketq.protocol.send_number import SendNumber
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import JSON_TYPE
 from rocketq_broker.data_plane.message_limits import admit_one
 from rocketq_broker.data_plane.query_parameters import number, parse
 from rocketq_broker.data_plane.send import SendProcessor
 from rocketq_broker.data_plane.send_delayed import horizon, send_answer
+from rocketq_broker.data_plane.send_numbers import NUMBER_PARAMETERS, number_of
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime.loop_bridge import Completions
@@ -44,7 +46,7 @@ _PLAIN_TYPE: Final = (b"content-type", OCTET_STREAM.encode())
 _ENCODINGS: Final = frozenset({b"content-encoding", b"transfer-encoding", b"content-type"})
 _HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %%d\r\n" % JSON_TYPE[1]
 _PATH_PARTS: Final = (b"v1", b"topics", b"messages")
-_PARAMETERS: Final = PLAIN_PARAMETERS | {"queue"}
+_PARAMETERS: Final = PLAIN_PARAMETERS | NUMBER_PARAMETERS | {"queue"}
 #: A plain int: an operator of a flag costs a microsecond.
 _WRITE: Final = int(Perm.WRITE)
 #: Paths and places whose parts are remembered, of the few that clients use.
@@ -109,11 +111,13 @@ class QuickSends:
                 at_ms = delivery_time(message.properties, horizon(self._config, self._store))
                 if at_ms is not None:
                     sent = delayed_message(queue, message, at_ms)
-            return self._append(_Sending(self, call, _Place(name, queue), started), sent)
+            return self._append(_Sending(self, call, _Place(name, queue), started), sent, number_of(given))
         except RocketqError:
             return False
 
-    def _append(self, sending: _Sending, message: QueueMessage | DelayedMessage) -> bool:
+    def _append(
+        self, sending: _Sending, message: QueueMessage | DelayedMessage, sent_as: SendNumber | None
+    ) -> bool:
         """Hand it to the log writer; raise RocketqError if that, or the broker, does not take it."""
         send, size = self._send, len(sending.call.body)
         if not send.bodies.has_room(size) or size > self._config.request_bytes_max:
@@ -121,7 +125,7 @@ class QuickSends:
         self._enter()
         place = sending.place
         try:
-            self._store.append(place.topic, (message,), sending.done, wake=False)
+            self._store.append(place.topic, (message,), sending.done, number=sent_as, wake=False)
         except BaseException:
             self._leave()
             raise
@@ -151,11 +155,16 @@ class QuickSends:
         self._measurements.send_seconds.observe(now - sending.started)
         self._measurements.sent_one(sending.place.topic, len(call.body))
         if outcome.timers:
-            whole = encode(send_answer(self._config.name, sending.place.topic, outcome, None))
+            whole = encode(send_answer(self._config.name, sending.place.topic, outcome))
             call.answer_head(_HEAD % len(whole), whole)
             return
-        before, behind = self._form(outcome.status, sending.place)
-        body = b"%b%d%b" % (before, outcome.appended[0].offset, behind)
+        (appended,) = outcome.appended
+        place = sending.place
+        if appended.queue != place.queue:
+            # A repetition: its message went to another queue the first time.
+            place = _Place(place.topic, appended.queue)
+        before, behind = self._form(outcome.status, place)
+        body = b"%b%d%b" % (before, appended.offset, behind)
         call.answer_head(_HEAD % len(body), body)
 
     def _form(self, status: SendStatus, place: _Place) -> tuple[bytes, bytes]:

@@ -302,12 +302,23 @@ class BrokerCollector(Collector):
             ("rocketq_open_files", "Open files of the store.", store.open_files),
         ):
             yield GaugeMetricFamily(name, text, value)
-        yield CounterMetricFamily(
-            "rocketq_consume_queue_blocks_rebuilt",
-            "Blocks of damaged ConsumeQueue units that were built again from the log.",
-            store.rebuilt_blocks,
-        )
-        yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.commits)
+        yield from _store_counters(store)
+
+
+def _store_counters(store: StoreStatistics) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "rocketq_consume_queue_blocks_rebuilt",
+        "Blocks of damaged ConsumeQueue units that were built again from the log.",
+        store.rebuilt_blocks,
+    )
+    yield CounterMetricFamily("rocketq_group_commits", "Groups of writes committed.", store.commits)
+    yield CounterMetricFamily(
+        "rocketq_repeated_sends", "Numbered sends that came again and were stored once.",
+        value=store.repeated_sends,
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "rocketq_send_slots", "Slots of numbered sends that are remembered, at most.", value=store.slots
+    )
 
 
 def group_lags(store: MessageStore) -> Iterator[TopicLag]:

@@ -14,7 +14,7 @@ from typing import Any
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
-from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, Operation
+from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.leases import decisions

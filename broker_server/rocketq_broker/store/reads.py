@@ -42,6 +42,7 @@ from rocketq_broker.store.log.queue_reader import StoreQueueReader
 from rocketq_broker.store.log.sound_frames import located
 from rocketq_broker.store.log.time_search import FoundInTime, TimeQuery, find_in_time
 from rocketq_broker.store.machines.letter_table import LetterTable
+from rocketq_broker.store.machines.slot_table import SlotTable
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
 from rocketq_broker.store.results import FoundMessages, uncovered_range
@@ -83,6 +84,11 @@ class StoreReads:
     @property
     def _state(self) -> State:
         return self._ends.state
+
+    @property
+    def slots(self) -> SlotTable:
+        """The numbered sends that are remembered now; a value that never changes."""
+        return self._state.slots
 
     @property
     def data_version(self) -> DataVersion:

@@ -44,6 +44,9 @@ class StoreStatistics:
     topics: int
     queues: int
     open_files: int
+    #: Slots of numbered sends that are remembered, and sends that came again since the start.
+    slots: int
+    repeated_sends: int
     #: Blocks of damaged ConsumeQueue units that were built again from the log.
     rebuilt_blocks: int
     clock: ClockRecord

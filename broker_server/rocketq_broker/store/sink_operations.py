@@ -23,8 +23,8 @@ from rocketq.protocol.sink_documents import (
     SinkDescription,
     StageName,
 )
-from rocketq_broker.store.commit.commit_plan import ChangeState, Hold, Operation
 from rocketq_broker.store.commit.ends import LogEnds
+from rocketq_broker.store.commit.operations import ChangeState, Hold, Operation
 from rocketq_broker.store.sinks import decisions
 from rocketq_broker.store.sinks.descriptions import describe
 from rocketq_broker.store.sinks.table import SinkTable, Stage

@@ -20,17 +20,18 @@ from rocketq.protocol.broker_documents import (
     AlterTopicRequest,
     CreateTopicRequest,
 )
+from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
-from rocketq_broker.store.commit.commit_plan import (
+from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
+from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
+from rocketq_broker.store.commit.operations import (
     AppendBatches,
     AppendOutcome,
     ChangeState,
     Operation,
     StagedOutcome,
 )
-from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
-from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
 from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import StoreConfig
@@ -241,7 +242,8 @@ class MessageStore(StoreReads):
             self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
             self._index.position, len(holes), sum(each.end - each.begin for each in holes),
             self._writer.queued_bytes, self._writer.commits, len(self._state.topics), len(self._queues),
-            len(self._handles), self._queues.rebuilt_blocks, self.clock_watch.record,
+            len(self._handles), len(self._state.slots), self._writer.repeated_sends,
+            self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 
     # --- writes -------------------------------------------------------------------------
@@ -253,6 +255,8 @@ class MessageStore(StoreReads):
         done: Done,
         *,
         stage: StageName | HalfName | None = None,
+        number: SendNumber | None = None,
+        pieces: tuple[int, ...] = (),
         wake: bool = True,
         check: Callable[[State], None] = lambda state: None,
         decide: Callable[[State, int], Change | None] | None = None,
@@ -260,9 +264,10 @@ class MessageStore(StoreReads):
         """Append batches to queues of one topic, all or none; `done` has the AppendOutcome or the error.
 
         With a stage they are staged instead, with a HalfName they are half messages, and `done` has a
-        StagedOutcome. A caller with several
-        appends at hand passes wake=False and calls `wake_writer` after the last. `check` and `decide` are
-        those of `AppendBatches`.
+        StagedOutcome. With a number a repetition has the outcome of the first append, or SendOutdated,
+        SendNumberReused; `pieces` is a part of the outcome. `check` and `decide` are those of
+        `AppendBatches`. A caller with several appends at hand passes wake=False and calls `wake_writer`
+        after the last.
         """
         size = sum(each.sent_bytes for each in batches)
         hold = None
@@ -271,7 +276,10 @@ class MessageStore(StoreReads):
         elif stage is not None:
             hold = self.sinks.hold(stage)
         submitted_ms = self._clock.monotonic_ms()
-        self._submit(AppendBatches(topic, batches, size, submitted_ms, done, hold, decide, check), wake)
+        operation = AppendBatches(
+            topic, batches, size, submitted_ms, done, hold, decide, check, number=number, pieces=pieces
+        )
+        self._submit(operation, wake)
 
     def wake_writer(self) -> None:
         """Have what was appended with wake=False written."""

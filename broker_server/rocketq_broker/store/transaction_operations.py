@@ -19,7 +19,7 @@ from rocketq.model import MessageQueue, TransactionState
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.transaction_documents import HalfName
-from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, Hold, Operation
+from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import TransactionPolicy

@@ -24,6 +24,7 @@ from rocketq.protocol.group_documents import (
     GroupSummary,
     Member,
     OffsetMoves,
+    ProducerMember,
     ResetRequest,
     ResetTarget,
     SetGroupRequest,
@@ -64,6 +65,15 @@ class GroupOverview:
     topics: tuple[str, ...]
     brokers: tuple[str, ...]
     settings: GroupSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProducer:
+    """A member of a producer group, as the broker that heard of it last tells; `brokers` all know it."""
+
+    client_id: str
+    member: ProducerMember
+    brokers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,21 @@ class GroupAdmin:
     def members(self, group: str) -> list[GroupMember]:
         """Return the members of a group, by client id. Raises GroupNotFound."""
         return members_of(self.describe(group))
+
+    def producers(self, group: str) -> list[GroupProducer]:
+        """Return the members of a producer group, by client id; none is no error."""
+        told: dict[str, list[tuple[str, ProducerMember]]] = {}
+        for master in self._masters.apis():
+            for each in master.producers(group).members:
+                told.setdefault(each.client_id, []).append((master.broker, each))
+        return [
+            GroupProducer(
+                client_id,
+                min((member for _, member in found), key=lambda member: member.last_heard_ms),
+                tuple(broker for broker, _ in found),
+            )
+            for client_id, found in sorted(told.items())
+        ]
 
     # --- what changes -------------------------------------------------------------
 

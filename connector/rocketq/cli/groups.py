@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LIST_COLUMNS: Final = ("group", "kind", "members", "topics", "brokers", "enabled")
 PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "committed", "max", "lag", "lag_ms", "owner")
 MEMBER_COLUMNS: Final = ("client_id", "address", "language", "version", "model", "last_heard_ms", "topics")
+PRODUCER_COLUMNS: Final = ("client_id", "address", "language", "version", "last_heard_ms", "brokers")
 MOVE_COLUMNS: Final = ("topic", "broker", "queue", "before", "after")
 
 
@@ -87,6 +88,34 @@ def describe(name: str, topic: str | None, nameservers: str, output: str) -> Non
         if len({each.settings for each in known.values()}) > 1:
             say(f"The settings differ between {', '.join(known)}: rocketq group set {name} sets all.")
     _say_differences(members)
+
+
+@group.command("producers")
+@click.argument("name")
+@nameservers_option
+@output_option
+def producers(name: str, nameservers: str, output: str) -> None:
+    """Show the members of a producer group: producers that named it, and those of its transactions.
+
+    \b
+    Examples:
+      rocketq group producers shop
+      rocketq group producers shop -o jsonl | jq -r .client_id
+    """
+    with administration(nameservers) as admin:
+        found = admin.groups.producers(name)
+    rows = [
+        {
+            "client_id": each.client_id,
+            "address": each.member.address,
+            "language": each.member.language,
+            "version": each.member.version,
+            "last_heard_ms": each.member.last_heard_ms,
+            "brokers": list(each.brokers),
+        }
+        for each in found
+    ]
+    show(rows, output, PRODUCER_COLUMNS)
 
 
 @group.command("members")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from itertools import count
 from typing import Final
-from uuid import uuid4
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
@@ -39,6 +35,7 @@ from rocketq.consuming.retries import (
 from rocketq.consuming.send_backs import Given, SendBacks
 from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
 from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
+from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import Difference, Heartbeat, StartRule, Subscription
@@ -50,14 +47,6 @@ log = logging.getLogger("rocketq.consuming.members.member")
 
 #: The word of the settings for each start rule of the protocol.
 STARTS: Final = {"earliest": StartFrom.FIRST, "latest": StartFrom.LAST, "time": StartFrom.TIME}
-
-_numbers = count(1)
-
-
-def new_client_id() -> str:
-    """Return an id that no other member has: host, process, a number, and a random part."""
-    host = "".join(c if c.isascii() and (c.isalnum() or c in "-._") else "-" for c in socket.gethostname())
-    return f"{host[:64]}@{os.getpid()}-{next(_numbers)}-{uuid4().hex[:8]}"
 
 
 class GroupReader:

@@ -43,6 +43,8 @@
     │   ├── LeaseExpired                   LEASE_EXPIRED              409   `lease_errors`
     │   ├── LeasesOutstanding              LEASES_OUTSTANDING         409   `lease_errors`
     │   ├── ReceiveFilterDiffers           RECEIVE_FILTER_DIFFERS     409   `lease_errors`
+    │   ├── SendOutdated                   SEND_OUTDATED              409   `sending_errors`
+    │   ├── SendNumberReused               SEND_NUMBER_REUSED         409   `sending_errors`
     │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
@@ -127,6 +129,7 @@ from rocketq.errors.remote_errors import (
     TooSlow,
     TopicNotFound,
 )
+from rocketq.errors.sending_errors import SendNumberReused, SendOutdated
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,
     BatchDiffers,
@@ -200,6 +203,8 @@ __all__ = [
     "RocketqError",
     "RouteNotFound",
     "SendFailed",
+    "SendNumberReused",
+    "SendOutdated",
     "ServerStopping",
     "SinkBusy",
     "SinkFenced",

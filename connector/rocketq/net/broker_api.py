@@ -46,6 +46,7 @@ from rocketq.protocol.broker_documents import (
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.json_codec import decode
 from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
+from rocketq.protocol.send_number import NUMBER, SendNumber
 from rocketq.protocol.sink_documents import (
     AbortBatchAnswer,
     AbortBatchRequest,
@@ -118,13 +119,22 @@ class BrokerApi(GroupApi):
     # --- messages ----------------------------------------------------------------
 
     def send(
-        self, topic: str, queues: Sequence[int], stream: Body, *, timeout_ms: int | None = None
+        self,
+        topic: str,
+        queues: Sequence[int],
+        stream: Body,
+        *,
+        number: SendNumber | None = None,
+        timeout_ms: int | None = None,
     ) -> SendAnswer:
         """Append the batches of an Arrow stream: to `queues[i]` batch i, all to `queues[0]`, or as the broker
-        rotates if empty. Raises InvalidBatch, TooLarge, TopicNotFound, QueueNotFound, NoPermission,
+        rotates if empty. With a number a send that was stored before is answered with its first place.
+        Raises InvalidBatch, TooLarge, TopicNotFound, QueueNotFound, NoPermission,
         SystemBusy, BrokerUnavailable, StoreFull, BrokerUnreachable.
         """
-        query: Query = {"queue": ",".join(map(str, queues)) or None}
+        query: Query = {
+            "queue": ",".join(map(str, queues)) or None, NUMBER: None if number is None else number.text
+        }  # fmt: skip
         return self._post(topic, query, stream, _STREAM_BODY, SendAnswer, timeout_ms)
 
     def send_one(

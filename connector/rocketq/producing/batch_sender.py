@@ -28,7 +28,8 @@ from rocketq.config import ProducerConfig
 from rocketq.errors import RocketqError, SendFailed
 from rocketq.model import MessageQueue, SendResult
 from rocketq.producing.attempts.parcels import Parcel, parcels
-from rocketq.producing.attempts.send_attempts import Delivery, Post
+from rocketq.producing.attempts.posts import Post
+from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.input_batches import OrderedBatch, OrderingKeys, combined, ordered_batches
 from rocketq.producing.selection.queue_selectors import (
     Explicit,

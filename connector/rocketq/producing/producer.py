@@ -33,6 +33,7 @@ from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
 from rocketq.errors import Closed, RocketqError, SendFailed
 from rocketq.model import Message, MessageQueue, SendResult
+from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.accumulation.accumulator import NO_FIELDS, Destination
@@ -40,12 +41,14 @@ from rocketq.producing.accumulation.message_columns import with_id
 from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.accumulation.submit_threads import Pipeline
 from rocketq.producing.attempts.parcels import Parcel, parcels
-from rocketq.producing.attempts.send_attempts import APPEND, Delivery, Post, unique_id_of
+from rocketq.producing.attempts.posts import APPEND, Post, unique_id_of
+from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.attempts.send_hooks import SendHook
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.input_batches import OrderingKeys, timed_data
 from rocketq.producing.placing import Placing, ProducerSelectors, SelectionName
+from rocketq.producing.producer_sessions import ProducerSessions
 from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
 from rocketq.producing.selection.queue_selectors import (
     QueueSelector,
@@ -80,7 +83,9 @@ class Producer:
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         fault: FaultTolerance | None = None,
+        group: str | None = None,
     ) -> None:
+        """With a `group` the producer is a member of this producer group, and every live broker lists it."""
         self.config = config or ProducerConfig()
         self._clock = clock or SystemClock()
         #: What is remembered of slow and failing brokers.
@@ -97,6 +102,12 @@ class Producer:
         #: How many one-way messages were not stored, as far as is known.
         self.oneway_lost = 0
         self._oneway_places = threading.BoundedSemaphore(ONEWAY_WAITING_MAX)
+        self.group = group
+        self._sessions = (
+            None
+            if group is None
+            else ProducerSessions(transport, routes, group, new_client_id(), self._clock)
+        )
 
     # --- one message -------------------------------------------------------------
 
@@ -301,6 +312,8 @@ class Producer:
         if workers is not None:
             workers.shutdown()
         self._delivery.close()
+        if self._sessions is not None:
+            self._sessions.close()
 
     def faults(self) -> dict[str, BrokerFault]:
         """Return the brokers that are avoided now, or did not answer the last call; empty if all is well."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rocketq.errors import RemoteError
 from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
+from rocketq.producing.attempts.send_slots import SendSlot
 from rocketq.protocol.sink_documents import Participant, StageName
 
 
@@ -34,9 +36,12 @@ class StagedPost:
 
     name: StageName
 
-    @property
-    def repeatable(self) -> bool:
-        return True
+    repeatable: ClassVar[bool] = True
+    is_numbered: ClassVar[bool] = False
+
+    def numbered(self, slot: SendSlot) -> StagedPost:
+        # Only what a commit names is published, so a repetition needs no number.
+        return self
 
     def content(self, parcel: Parcel, compression: str | None) -> Content:
         return stream_of(parcel, compression)

@@ -52,6 +52,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "bad base64": (b"x", "?queue=1&key_base64=%3F"),
     "text that is not UTF-8": (b"x", "?queue=1&tag=%FF"),
     "a time beyond 64 bits": (b"x", "?queue=1&born_at_us=9223372036854775808"),
+    "a number that is none": (b"x", "?queue=1&number=17"),
     "a stage": (b"x", "?queue=1&sink=s&batch=1&run=r&coordinator=c"),
 }
 

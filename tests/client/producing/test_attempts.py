@@ -27,7 +27,7 @@ from rocketq.errors import (
     TooSlow,
     TopicNotFound,
 )
-from rocketq.producing.attempts.attempt_rules import Trip, Verdict, attempt_ms, verdict
+from rocketq.producing.attempts.attempt_rules import Trip, Verdict, attempt_ms, staying, verdict
 
 REFUSED_FOR_WHAT_IT_SAYS = [
     InvalidBatch("bad"),
@@ -72,6 +72,35 @@ def test_what_may_be_stored_is_repeated_only_where_order_does_not_matter(error: 
 def test_what_is_staged_is_sent_again_even_if_it_is_perhaps_stored(error: RocketqError) -> None:
     assert verdict(error, ordered=False, repeatable=True) is Verdict.ELSEWHERE
     assert verdict(error, ordered=True, repeatable=True) is Verdict.AGAIN
+
+
+@pytest.mark.parametrize("error", PERHAPS_STORED, ids=lambda e: e.code)
+def test_a_numbered_send_is_repeated_at_the_broker_that_may_have_stored_it(error: RocketqError) -> None:
+    once = Trip(0, 3_000, 2).after("a", error)
+    for ordered in (False, True):
+        decision = verdict(error, ordered, numbered=True)
+        assert staying(decision, once, "a", must_stay=ordered, others=True) is Verdict.HERE
+    assert staying(Verdict.RAISE, once, "a", must_stay=True, others=True) is Verdict.RAISE
+
+
+@pytest.mark.parametrize("second", [*PERHAPS_STORED, *SURELY_NOT_STORED], ids=lambda e: e.code)
+def test_a_numbered_send_in_any_order_leaves_a_broker_that_failed_twice(second: RocketqError) -> None:
+    twice = Trip(0, 3_000, 2).after("a", InternalError("t")).after("a", second)
+    assert staying(Verdict.ELSEWHERE, twice, "a", must_stay=False, others=True) is Verdict.ELSEWHERE
+    assert staying(Verdict.ELSEWHERE, twice, "a", must_stay=False, others=False) is Verdict.HERE
+    assert staying(Verdict.AGAIN, twice, "a", must_stay=True, others=True) is Verdict.HERE
+    elsewhere = twice.after("b", SystemBusy("full", 1))
+    assert staying(Verdict.ELSEWHERE, elsewhere, "b", must_stay=False, others=True) is Verdict.ELSEWHERE
+
+
+def test_the_last_attempt_of_a_numbered_send_goes_to_another_broker() -> None:
+    trip = Trip(0, 3_000, 1).after("a", InternalError("t"))
+    assert staying(Verdict.ELSEWHERE, trip, "a", must_stay=False, others=True) is Verdict.ELSEWHERE
+
+
+def test_an_attempt_that_asks_again_leaves_time_for_another_broker() -> None:
+    assert attempt_ms(1_500, 3_000, 2, others=True, asks_again=True) == 750
+    assert attempt_ms(1_500, 3_000, 1, others=True, asks_again=True) == 1_500
 
 
 @pytest.mark.parametrize("error", ROUTE_IS_OLD, ids=lambda e: e.code)

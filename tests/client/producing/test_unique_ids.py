@@ -73,7 +73,10 @@ def test_a_child_of_a_fork_makes_other_ids() -> None:
 def test_a_message_keeps_its_id_when_its_answer_is_lost(small: SmallCluster) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with PatientClient(small.nameserver) as mq, mq.producer(retries=4) as producer:
+    with (
+        PatientClient(small.nameserver) as mq,
+        mq.producer(retries=4, idempotent=False) as producer,
+    ):
         sent = producer.send(TOPIC, b"x")
     assert stored_ids(small) == [sent.unique_id] * 3, "two answers were lost, and each copy is stored"
 
@@ -92,7 +95,10 @@ def test_a_send_that_failed_tells_the_id_for_another_one(small: SmallCluster) ->
 def test_submitted_messages_keep_their_ids_when_their_answer_is_lost(small: SmallCluster) -> None:
     for broker in small.brokers:
         broker.script["send"] = [lambda _: Answer(hang_up=True)]
-    with PatientClient(small.nameserver) as mq, mq.producer(retries=4, linger_ms=60_000) as producer:
+    with (
+        PatientClient(small.nameserver) as mq,
+        mq.producer(retries=4, linger_ms=60_000, idempotent=False) as producer,
+    ):
         futures = [producer.submit(TOPIC, b"x", properties={"n": "1"} if n == 1 else None) for n in range(3)]
         producer.flush()
         ids = [future.result().unique_id for future in futures]

@@ -21,7 +21,7 @@ from rocketq.protocol.sink_documents import (
     Staged,
     StageName,
 )
-from rocketq_broker.store.commit.commit_plan import StagedOutcome
+from rocketq_broker.store.commit.operations import StagedOutcome
 from rocketq_broker.store.errors import LogFailed
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles

@@ -15,6 +15,9 @@ them is due is delivered by a change and frames of messages, which are one appen
 Batches that are held (`machine`) get a frame each and at once, and no queue offset; the copies of held
 frames that are due get theirs behind everything else of the commit.
 
+A numbered append that was stored before is answered with its first places. The numbers of the others follow
+their frames as one change, in the same append (`slot_table`).
+
 What one append holds may need several frames. Each of them but the last is marked *unfinished*, so that
 recovery keeps all of them or none. A frame may hold batches of several appends; then all
 frames of all these appends are kept or dropped together.
@@ -32,7 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
-from rocketq.model import NO_OFFSET, Appended, SendStatus
+from rocketq.model import NO_OFFSET, Appended
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
@@ -40,6 +43,8 @@ from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
 from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
+from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation, Receipt
+from rocketq_broker.store.commit.repeated_sends import is_repetition
 from rocketq_broker.store.commit.small_batches import (
     Addressed,
     DelayedBatch,
@@ -54,7 +59,8 @@ from rocketq_broker.store.commit.small_batches import (
 from rocketq_broker.store.log.commit_log import Extent, LogCursor
 from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues
-from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame
+from rocketq_broker.store.machines.machine import CopySkipped, HeldFrame
+from rocketq_broker.store.machines.slot_table import NumberedSend, SendsNumbered
 from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.state import state as states
@@ -68,74 +74,6 @@ MERGED_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class AppendOutcome:
-    """Where each batch of an append went, in order."""
-
-    status: SendStatus
-    appended: tuple[Appended, ...]
-    #: Where each lies that is a delayed message alone; empty if nothing is delayed.
-    timers: tuple[TimerPlace | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StagedOutcome:
-    """Where each batch of a held append lies in the log, in order."""
-
-    status: SendStatus
-    staged: tuple[Staged, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """How an append is held: what must be decided before, and under which number and kind its frames lie.
-
-    `open` is given the state and the store time in milliseconds; it may refuse with an error. `holds` is
-    whether this very append is held already, because its answer was lost and it came again.
-    """
-
-    kind: FrameKind
-    open: Callable[[State, int], Change | None]
-    number: Callable[[State], int]
-    holds: Callable[[State], bool] = lambda state: False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AppendBatches:
-    """An operation: append batches to queues of one topic, or hold them, all or none.
-
-    `done` has an AppendOutcome, with `hold` a StagedOutcome, or the error. With `decide` the batches are
-    stored together with a change of the state, if there is one to make, and not at all if there is none.
-    `check` may refuse the append with an error, as the state is then.
-    """
-
-    topic: str
-    batches: Sequence[Addressed]
-    size: int
-    submitted_ms: int
-    done: Callable[[Any], None]
-    hold: Hold | None = None
-    decide: Callable[[State, int], Change | None] | None = None
-    check: Callable[[State], None] = lambda state: None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChangeState:
-    """An operation: decide a change (None: nothing to do), then answer from the state it made.
-
-    With `awaits` the answer is made only when no held frame of that name is still to be copied.
-    """
-
-    decide: Callable[[State], Change | None]
-    answer: Callable[[State], Any]
-    done: Callable[[Any], None]
-    awaits: CopyName | None = None
-    size: int = 0
-
-
-Operation = AppendBatches | ChangeState
-
-
-@dataclass(frozen=True, slots=True)
 class FrameUnits:
     """A frame of messages that went to a queue, and what its units need."""
 
@@ -145,25 +83,6 @@ class FrameUnits:
     log_offset: int
     size: int
     tag_hashes: npt.NDArray[np.uint64]
-
-
-@dataclass(slots=True)
-class Receipt:
-    """Collects where the batches of one append went, to answer it once."""
-
-    operation: AppendBatches
-    appended: list[Appended | None]
-    staged: list[Staged] = field(default_factory=list)
-    #: The places of delayed messages that were appended alone, by the index of their batch.
-    timers: dict[int, TimerPlace] = field(default_factory=dict)
-
-    def answer(self, status: SendStatus) -> None:
-        if self.operation.hold is not None:
-            self.operation.done(StagedOutcome(status, tuple(self.staged)))
-            return
-        places = tuple(each for each in self.appended if each is not None)
-        timers = tuple(map(self.timers.get, range(len(places)))) if self.timers else ()
-        self.operation.done(AppendOutcome(status, places, timers))
 
 
 @dataclass(slots=True)
@@ -205,6 +124,10 @@ class CommitPlan:
     ends: dict[QueueKey, int] = field(default_factory=dict)
     #: Each queue's open block behind this commit's units, once they are written.
     open_blocks: dict[QueueKey, OpenBlock] = field(default_factory=dict)
+    #: How many numbered appends were stored before, and are only answered.
+    repeated: int = 0
+    #: Of each slot, its last numbered append that waits.
+    _numbered: dict[int, Receipt] = field(default_factory=dict)
     #: By queue, topic, and whether they are delayed.
     _waiting: dict[tuple[QueueKey, str, bool], list[_Waiting]] = field(default_factory=dict)
     #: Whether an append that waits has several batches, which may come to lie in several frames.
@@ -237,6 +160,10 @@ class CommitPlan:
         return entry
 
     def _add_append(self, operation: AppendBatches) -> None:
+        if operation.number is not None and (known := self._stored_before(operation)) is not None:
+            self.receipts.append(known)
+            self.repeated += 1
+            return
         entry = self._target(operation)
         operation.check(self.state)
         if operation.decide is not None:
@@ -246,7 +173,9 @@ class CommitPlan:
                 self.receipts.append(Receipt(operation, []))
                 return
             self._place_change(change, unfinished=bool(operation.batches))
-        receipt = Receipt(operation, [None] * len(operation.batches))
+        receipt = Receipt(operation, [None] * len(operation.batches), pieces=operation.pieces)
+        if operation.number is not None:
+            self._numbered[operation.number.slot] = receipt
         for index, each in enumerate(operation.batches):
             is_delayed = isinstance(each, DelayedBatch | DelayedMessage)
             key = ((entry.number, each.queue), operation.topic, is_delayed)
@@ -256,6 +185,25 @@ class CommitPlan:
         if operation.decide is not None:
             # The frames follow the change at once: together they are one append.
             self.place_waiting()
+
+    def _stored_before(self, operation: AppendBatches) -> Receipt | None:
+        """Return the receipt of an append that is stored under this number; None if it is a new one.
+
+        Raises SendOutdated, SendNumberReused.
+        """
+        number = operation.number
+        assert number is not None
+        waiting = self._numbered.get(number.slot)
+        if waiting is not None and (first := waiting.operation).number is not None:
+            if not is_repetition(number, operation.messages, first.number.sequence, first.messages):
+                return None
+            # Both have the places that the first one gets.
+            return Receipt(operation, waiting.appended, timers=waiting.timers, pieces=waiting.pieces)
+        known = self.state.slots.find(number.slot)
+        if known is None or not is_repetition(number, operation.messages, known.sequence, known.messages):
+            return None
+        timers = {at: place for at, place in enumerate(known.timers) if place is not None}
+        return Receipt(operation, list(known.appended), timers=timers, pieces=known.pieces)
 
     def _add_held(self, operation: AppendBatches, hold: Hold) -> None:
         entry = self._target(operation)
@@ -342,10 +290,28 @@ class CommitPlan:
         waiting, self._waiting = self._waiting, {}
         may_span, self._may_span = self._may_span, False
         runs = [(where, run) for where, entries in waiting.items() for run in self._runs(entries)]
-        unfinished = _unfinished([run for _, run in runs]) if may_span else [False] * len(runs)
+        numbered, self._numbered = self._numbered, {}
+        if numbered:
+            # All these frames are one append, which the numbers end.
+            unfinished = [True] * len(runs)
+        else:
+            unfinished = _unfinished([run for _, run in runs]) if may_span else [False] * len(runs)
         for ((key, topic, is_delayed), run), goes_on in zip(runs, unfinished, strict=True):
             place = self._place_delayed if is_delayed else self._place_messages
             place(key, topic, run, goes_on)
+        if numbered:
+            self._place_numbers(numbered)
+
+    def _place_numbers(self, numbered: dict[int, Receipt]) -> None:
+        sends = tuple(
+            NumberedSend(slot, each.operation.number.sequence, places, each.pieces, timers)
+            for slot, each in numbered.items()
+            if each.operation.number is not None
+            for places, timers in [each.places()]
+        )
+        change = SendsNumbered(self.stored_at_us // 1000, sends)
+        self._place(FrameKind.CHANGE, b"", states.encode(change))
+        self.state = self.state.numbered(change)
 
     def _runs(self, entries: list[_Waiting]) -> list[list[_Waiting]]:
         """Cut what waits for one queue into the runs that become a frame each."""

@@ -37,10 +37,11 @@ import numpy as np
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
 from rocketq.model import FlushMode, SendStatus
 from rocketq_broker.store.commit.answers import answer_of, call_all
-from rocketq_broker.store.commit.commit_plan import AppendBatches, ChangeState, CommitPlan, Operation, Receipt
+from rocketq_broker.store.commit.commit_plan import CommitPlan
 from rocketq_broker.store.commit.ends import ConfirmRule, LogTail
 from rocketq_broker.store.commit.held_copies import read_copies
 from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
+from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation, Receipt
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.commit.sync_delay import SyncDelay
 from rocketq_broker.store.disk.files import FULL_ERRORS
@@ -106,6 +107,8 @@ class LogWriter:
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
         #: How many commit groups were confirmed.
         self.commits = 0
+        #: How many numbered sends came again and were answered with their first places.
+        self.repeated_sends = 0
 
     # --- any thread -------------------------------------------------------------------
 
@@ -156,6 +159,7 @@ class LogWriter:
                     self.fail(failure)
                     return
                 self.commits += 1
+                self.repeated_sends += written.plan.repeated
                 call_all(self._answers(written.plan))
                 self._announce(written.plan, written.plan.state.topics.data_version != before)
                 self._hooks.on_commit(written.end)

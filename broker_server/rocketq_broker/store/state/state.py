@@ -30,6 +30,7 @@ from rocketq_broker.store.machines.lease_changes import LeasesSettled, LeasesTak
 from rocketq_broker.store.machines.lease_table import LeasePicture, LeaseTable
 from rocketq_broker.store.machines.letter_table import LetterPicture, LettersSent, LetterTable
 from rocketq_broker.store.machines.machine import CopyName, CopySkipped, HeldFrame, Holding, Machine
+from rocketq_broker.store.machines.slot_table import SendsNumbered, SlotPicture, SlotTable
 from rocketq_broker.store.machines.timer_table import (
     TimerCancelled,
     TimerPicture,
@@ -60,6 +61,7 @@ Change = (
     | TimerCancelled
     | TransactionChange
     | LettersSent
+    | SendsNumbered
 )
 
 #: The kinds of frames that machines hold.
@@ -81,12 +83,14 @@ class State:
     transactions: TransactionTable = field(default_factory=TransactionTable)
     letters: LetterTable = field(default_factory=LetterTable)
     leases: LeaseTable = field(default_factory=LeaseTable)
+    slots: SlotTable = field(default_factory=SlotTable)
 
     def machines(self) -> tuple[tuple[str, Machine], ...]:
         """Return the machines above the topics by field name; the first has its held frames copied first."""
         return (
             ("groups", self.groups), ("claims", self.claims), ("sinks", self.sinks), ("timers", self.timers),
             ("transactions", self.transactions), ("letters", self.letters), ("leases", self.leases),
+            ("slots", self.slots),
         )  # fmt: skip
 
     # --- folds --------------------------------------------------------------------------
@@ -103,6 +107,14 @@ class State:
         if isinstance(change, TopicChange):
             made["topics"] = self.topics.apply(change)
         return replace(self, **made)
+
+    def numbered(self, change: SendsNumbered) -> State:
+        """Return the state after numbered sends, as `apply` does; it is called for every small send."""
+        slots = self.slots.apply(change, self.topics)
+        return State(
+            self.topics, self.groups, self.sinks, self.claims, self.timers, self.transactions, self.letters,
+            self.leases, slots,
+        )  # fmt: skip
 
     def knows(self, change: Change) -> bool:
         """Whether what a change speaks of is here; if not, what brought it was lost."""
@@ -211,6 +223,7 @@ class Picture:
     transactions: TransactionPicture = field(default_factory=TransactionPicture)
     letters: LetterPicture = field(default_factory=LetterPicture)
     leases: LeasePicture = field(default_factory=LeasePicture)
+    slots: SlotPicture = field(default_factory=SlotPicture)
 
     @staticmethod
     def of(
@@ -221,7 +234,7 @@ class Picture:
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
             state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
-            state.letters.picture(), LeasePicture.of(state.leases),
+            state.letters.picture(), LeasePicture.of(state.leases), SlotPicture.of(state.slots),
         )  # fmt: skip
 
     def state(self) -> State:
@@ -229,7 +242,7 @@ class Picture:
         groups = GroupTable.of(self.groups, self.group_entries)
         return State(
             topics, groups, self.sinks.table(), self.claims.table(), self.timers.table(),
-            self.transactions.table(), self.letters.table(), self.leases.table(),
+            self.transactions.table(), self.letters.table(), self.leases.table(), self.slots.table(),
         )  # fmt: skip
 
 

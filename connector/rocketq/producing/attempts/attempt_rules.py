@@ -10,9 +10,13 @@
     the route names no address           no         elsewhere         again
     busy, unavailable, full, too slow    no         elsewhere         again
     no topic, no queue, no permission    no         new route         new route
-    no answer, or an internal error      unknown    elsewhere         raise
+    no answer, or an internal error      unknown    here, once        here
+    the same, of a send without number   unknown    elsewhere         raise
 
-A parcel whose order matters is repeated only when it is certain that nothing was stored.
+A numbered send (`send_slots`) that has no answer is repeated *here*: at the same broker, which knows whether
+it has stored it. In any order it goes elsewhere after a second failure; the broker that never answered may
+have a copy then. A parcel whose order matters never leaves a broker that may have stored it, and without a
+number it is repeated only when it is certain that nothing was stored.
 
 All attempts share one timeout, and one attempt gets a part of it (`attempt_ms`): a broker that
 accepts a request and does not answer leaves time for another broker, or for the same one after its
@@ -55,16 +59,18 @@ class Verdict(Enum):
     ELSEWHERE = "elsewhere"
     AGAIN = "again"
     NEW_ROUTE = "new route"
+    HERE = "here"
 
 
 #: What ends the attempts, whatever is left of them.
 ENDS: Final = frozenset({Verdict.RAISE, Verdict.GIVE_UP})
 
 
-def verdict(error: RocketqError, ordered: bool, repeatable: bool = False) -> Verdict:
-    """Decide what follows from an error, as the table above draws it.
+def verdict(error: RocketqError, ordered: bool, repeatable: bool = False, numbered: bool = False) -> Verdict:
+    """Decide what follows from an error, as the table above draws it; `staying` decides about *here*.
 
-    `repeatable` is whether storing the parcel twice does no harm.
+    `repeatable` is whether storing the parcel twice does no harm, `numbered` whether its broker would see
+    that it comes again.
     """
     if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
         return Verdict.NEW_ROUTE
@@ -74,20 +80,36 @@ def verdict(error: RocketqError, ordered: bool, repeatable: bool = False) -> Ver
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
     if isinstance(error, BrokerUnreachable | InternalError):
         if ordered:
-            return Verdict.AGAIN if repeatable else Verdict.GIVE_UP
+            return Verdict.AGAIN if repeatable or numbered else Verdict.GIVE_UP
         return Verdict.ELSEWHERE
     return Verdict.RAISE
 
 
-def attempt_ms(left_ms: int, timeout_ms: int, attempts_left: int, others: bool) -> int:
+def staying(decision: Verdict, trip: Trip, broker: str, *, must_stay: bool, others: bool) -> Verdict:
+    """Return HERE in the place of a decision if a numbered send is to be repeated at the same broker.
+
+    `must_stay` is whether it may never leave a broker that may have stored it. `others` is whether there are
+    other brokers to go to; the last attempt goes there.
+    """
+    if broker not in trip.unanswered or decision in ENDS:
+        return decision
+    is_first = broker not in trip.asked_again and trip.attempts_left > 1
+    return Verdict.HERE if must_stay or is_first or not others else decision
+
+
+def attempt_ms(
+    left_ms: int, timeout_ms: int, attempts_left: int, others: bool, asks_again: bool = False
+) -> int:
     """Return how long the next attempt may take: an even share of `left_ms` among `attempts_left` attempts.
 
     The share is never below a third of `left_ms`, since a caller that allows many attempts means those that
     are refused at once. It is never below ATTEMPT_MS_MIN or a third of the whole `timeout_ms`, whichever is
     less; where there are no `others`, no other brokers to send to, never below ATTEMPT_ALONE_MS_MIN. An
-    attempt that would leave less than that for the next one gets all that is left.
-    All times are milliseconds.
+    attempt that would leave less than that for the next one gets all that is left. An attempt that only asks
+    a broker again leaves half of the time to the others. All times are milliseconds.
     """
+    if asks_again and others and attempts_left > 1:
+        return max(1, left_ms // 2)
     least_ms = min(ATTEMPT_MS_MIN, timeout_ms // SHARES_MAX) if others else ATTEMPT_ALONE_MS_MIN
     share_ms = max(left_ms // min(attempts_left, SHARES_MAX), least_ms)
     return max(1, left_ms if left_ms - share_ms < least_ms else share_ms)
@@ -102,8 +124,14 @@ class Trip:
     retries: int
     attempts: tuple[str, ...] = ()
     failed: frozenset[str] = frozenset()
-    #: Whether the request of a failed attempt may have reached a broker that carried it out.
-    may_be_stored: bool = False
+    #: The brokers that may have carried out the request of a failed attempt, and those of them at which a
+    #: later attempt failed too.
+    unanswered: frozenset[str] = frozenset()
+    asked_again: frozenset[str] = frozenset()
+
+    @property
+    def may_be_stored(self) -> bool:
+        return bool(self.unanswered)
 
     @property
     def attempts_left(self) -> int:
@@ -119,5 +147,6 @@ class Trip:
             self,
             attempts=(*self.attempts, f"{broker}: {error.message.rstrip('.')}"),
             failed=self.failed | {broker},
-            may_be_stored=self.may_be_stored or unknown,
+            unanswered=self.unanswered | {broker} if unknown else self.unanswered,
+            asked_again=self.asked_again | (self.unanswered & {broker}),
         )

@@ -6,9 +6,8 @@ order matters stays in its queue while the route has that queue's broker; when t
 route, the selector chooses among the queues that are there, as it does for every later message of the
 same key. An explicit queue has no other place, so its parcel waits for its broker.
 
-How a parcel is put to a broker and what is made of the answer is a `Post`: `APPEND` and `AppendOne` here
-append messages, the one of `rocketq.producing.staged_send` stages them. A staged parcel may be stored twice
-and published once, so an unknown outcome is never a reason to give up: it is sent again.
+How a parcel is put to a broker and what is made of the answer is a `Post` (`posts`). A parcel that is
+appended has a number (`send_slots`), the same in all attempts, by which a broker stores it once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -34,23 +33,31 @@ from rocketq.errors import (
     SendFailed,
     SystemBusy,
     TopicNotFound,
-    UnsupportedMediaType,
 )
-from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult
+from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
+from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport
-from rocketq.producing.attempts.attempt_rules import ENDS, Trip, Verdict, attempt_ms, verdict
-from rocketq.producing.attempts.parcels import Content, Parcel, shared_anew, stream_of
+from rocketq.producing.attempts.attempt_rules import (
+    ENDS,
+    Trip,
+    Verdict,
+    attempt_ms,
+    staying,
+    verdict,
+)
+from rocketq.producing.attempts.parcels import Content, Parcel, shared_anew
+from rocketq.producing.attempts.posts import APPEND, Post, append_one, may_be_duplicate, unique_id_of
 from rocketq.producing.attempts.send_hooks import SendAttempt, SendHook, observed
+from rocketq.producing.attempts.send_slots import SendSlot, SendSlots
 from rocketq.producing.selection.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection
-from rocketq.protocol.broker_documents import CreateTopicRequest, SendAnswer
+from rocketq.protocol.broker_documents import CreateTopicRequest
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.nameserver_documents import TopicRoute
-from rocketq.protocol.plain_message import query_of
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -60,88 +67,6 @@ BACKOFF_MS: Final = 100
 #: Bytes that a healthy broker takes in 1 ms at least: what a large request may cost without
 #: counting as a slow answer. The latency tables were made for small messages.
 HEALTHY_BYTES_PER_MS: Final = 32 * 1024
-#: A longer query is not sent: with its path it has to fit the 8,000 bytes that every server and proxy on the
-#: way should take (RFC 9110, 4.1).
-PLAIN_QUERY_BYTES_MAX: Final = 7_000
-
-
-class Post(Protocol[R]):
-    """One request to one broker: how a parcel is put to it, and what its answer means."""
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a request that the broker may have carried out can be made again without a trace."""
-        ...
-
-    def content(self, parcel: Parcel, compression: str | None) -> Content:
-        """Return the body of the request, which all attempts share."""
-        ...
-
-    def __call__(self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int) -> list[R]:
-        """Make the request; return one result for each slice, in order."""
-        ...
-
-
-class Append:
-    """The ordinary send: messages that are there when it is answered."""
-
-    repeatable = False
-
-    def content(self, parcel: Parcel, compression: str | None) -> Content:
-        return stream_of(parcel, compression)
-
-    def __call__(
-        self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
-    ) -> list[SendResult]:
-        queues = [s.queue.queue for s in parcel.slices]
-        return _results(broker.send(parcel.topic, queues, content, timeout_ms=timeout_ms), parcel)
-
-
-@dataclass(frozen=True, slots=True)
-class AppendOne:
-    """The send of one message in its plain form (`rocketq.protocol.plain_message`), which is its parcel's."""
-
-    body: bytes
-    #: Everything but the body, as a part of the request's query.
-    query: str
-    unique_id: str | None = None
-    repeatable: ClassVar[bool] = False
-
-    def content(self, parcel: Parcel, compression: str | None) -> Content:
-        return memoryview(self.body)
-
-    def __call__(
-        self, broker: BrokerApi, parcel: Parcel, content: Content, timeout_ms: int
-    ) -> list[SendResult]:
-        (piece,) = parcel.slices
-        return [self.to_queue(broker, piece.queue, timeout_ms)]
-
-    def to_queue(self, broker: BrokerApi, queue: MessageQueue, timeout_ms: int) -> SendResult:
-        """Make the request; return where the message is."""
-        try:
-            answer = broker.send_one(queue.topic, queue.queue, self.query, self.body, timeout_ms=timeout_ms)
-        except UnsupportedMediaType as error:
-            error.hint = (
-                f"Broker {broker.broker} is older than this client and takes no message in its plain form: "
-                "update the brokers before their clients."
-            )
-            raise
-        (appended,) = answer.appended
-        chosen = MessageQueue(queue.topic, answer.broker, appended.queue)
-        return SendResult(
-            answer.status, chosen, appended.offset, 1, self.unique_id, _timers(answer)[0] or None
-        )
-
-
-APPEND: Final = Append()
-
-
-def append_one(message: Message) -> AppendOne | None:
-    """Return how one message is sent in its plain form; None if it has to travel as a stream."""
-    query = query_of(message)
-    if query is None or len(query) > PLAIN_QUERY_BYTES_MAX:
-        return None
-    return AppendOne(message.body, query, unique_id_of(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +95,7 @@ class Delivery:
         #: Set when the producer has closed: nobody waits before another attempt any more.
         self._closing = threading.Event()
         self._probe = BrokerProbe(fault, self._answers)
+        self._slots = SendSlots()
         #: What sees each attempt.
         self.hooks: tuple[SendHook, ...] = ()
         #: What was made of the last route seen of each topic: many sends share a route.
@@ -236,7 +162,15 @@ class Delivery:
         route. What raises after some were yielded says nothing about those.
         """
         trip = Trip(self.now_ms(), timeout_ms, retries)
-        yield from self._delivered(parcel, selector, compression, post, trip)
+        slot = self._slot(retries)
+        try:
+            yield from self._delivered(parcel, selector, compression, post, trip, slot)
+        finally:
+            self._slots.give_back(slot)
+
+    def _slot(self, retries: int) -> SendSlot | None:
+        """Take a slot for one send; None if it is not to be numbered."""
+        return self._slots.take() if self._config.idempotent and retries else None
 
     def send_one(
         self,
@@ -253,15 +187,31 @@ class Delivery:
         The first attempt is made with as few steps as it can have. Only what follows a failed attempt, or a
         message without a plain form, needs a batch.
         """
-        trip = Trip(self.now_ms(), timeout_ms, retries)
+        trip, slot = Trip(self.now_ms(), timeout_ms, retries), self._slot(retries)
+        try:
+            return self._sent_one(queue, message, ordering_key, selector, trip, slot)
+        finally:
+            self._slots.give_back(slot)
+
+    def _sent_one(
+        self,
+        queue: MessageQueue,
+        message: Message,
+        ordering_key: bytes | None,
+        selector: QueueSelector,
+        trip: Trip,
+        slot: SendSlot | None,
+    ) -> SendResult:
         compression = self._config.compression
-        plain = append_one(message) if compression is None else None
+        plain = append_one(message, slot) if compression is None else None
         failure: RocketqError | None = None
         if plain is not None:
             ask = partial(plain.to_queue, queue=queue)
             try:
                 size = len(message.body)
-                return self._asked(queue.topic, queue.broker, 1, size, selector.ordered, trip, ask)
+                is_last = selector.ordered and slot is None
+                is_cheap = slot is not None and size <= SHORT_BODY_BYTES_MAX
+                return self._asked(queue.topic, queue.broker, 1, size, is_last, trip, ask, is_cheap)
             except RocketqError as error:
                 failure = error
         hashes = None if ordering_key is None else np.array([hash_value(ordering_key)], np.uint64)
@@ -270,12 +220,19 @@ class Delivery:
         places = [Parcel(queue.topic, (piece,))]
         if failure is not None:
             trip, places = self._after_failure(failure, places[0], selector, post, trip)
-        ((_, result),) = self._delivered(places[0], selector, compression, post, trip)
+        ((_, result),) = self._delivered(places[0], selector, compression, post, trip, slot)
         return replace(result, unique_id=unique_id_of(message))
 
     def _delivered(
-        self, parcel: Parcel, selector: QueueSelector, compression: str | None, post: Post[R], trip: Trip
+        self,
+        parcel: Parcel,
+        selector: QueueSelector,
+        compression: str | None,
+        way: Post[R],
+        trip: Trip,
+        slot: SendSlot | None,
     ) -> Iterator[tuple[QueueSlice, R]]:
+        post = way if slot is None else way.numbered(slot)
         content = post.content(parcel, compression)
         while True:
             try:
@@ -285,9 +242,12 @@ class Delivery:
                 trip, moved = self._after_failure(error, parcel, selector, post, trip)
             if len(moved) != 1 or not _is_same_content(moved[0], parcel):
                 for part in moved:
-                    yield from self._delivered(part, selector, compression, post, trip)
+                    yield from self._delivered(part, selector, compression, way, trip, slot)
                 return
             parcel = moved[0]
+        elsewhere = trip.unanswered - {parcel.broker} if post.is_numbered else trip.unanswered
+        if elsewhere:
+            results = [may_be_duplicate(result) for result in results]
         yield from zip(parcel.slices, results, strict=True)
 
     def _after_failure(
@@ -298,7 +258,11 @@ class Delivery:
         Raises what the send raises if there is no next attempt.
         """
         trip = trip.after(parcel.broker, error)
-        decision = verdict(error, selector.ordered, post.repeatable)
+        decision = verdict(error, selector.ordered, post.repeatable, post.is_numbered)
+        if post.is_numbered:
+            must_stay = selector.ordered or not self._config.move_unanswered
+            others = self._has_others(parcel)
+            decision = staying(decision, trip, parcel.broker, must_stay=must_stay, others=others)
         pause_ms = self._pause_ms(error, parcel, decision, trip.failed)
         if decision is not Verdict.RAISE:
             self._note(error, parcel)
@@ -314,27 +278,46 @@ class Delivery:
     # --- one attempt -------------------------------------------------------------
 
     def _attempt(self, parcel: Parcel, content: Content, post: Post[R], ordered: bool, trip: Trip) -> list[R]:
-        may_move = post.repeatable or not ordered
+        may_come_again = post.repeatable or post.is_numbered or not ordered
+        # A repetition finds what is under way here, so a small request need not be waited for to the end.
+        is_cheap = post.is_numbered and content.nbytes <= SHORT_BODY_BYTES_MAX
 
         def ask(broker: BrokerApi, *, timeout_ms: int) -> list[R]:
             return post(broker, parcel, content, timeout_ms)
 
         count = sum(piece.batch.num_rows for piece in parcel.slices)
-        return self._asked(parcel.topic, parcel.broker, count, content.nbytes, not may_move, trip, ask)
+        return self._asked(
+            parcel.topic, parcel.broker, count, content.nbytes, not may_come_again, trip, ask, is_cheap
+        )
 
     def _asked(
-        self, topic: str, broker: str, count: int, size: int, is_last: bool, trip: Trip, ask: Callable[..., T]
+        self,
+        topic: str,
+        broker: str,
+        count: int,
+        size: int,
+        is_last: bool,
+        trip: Trip,
+        ask: Callable[..., T],
+        is_cheap: bool,
     ) -> T:
         """Make one attempt at a broker by `ask(broker_api, timeout_ms=...)`, and note how long it took.
 
         `count` and `size` are the messages and their bytes. `is_last` is whether an attempt without an answer
-        is the last one, which may take all the time left.
+        is the last one, which may take all the time left; `is_cheap` whether it may be short even where no
+        other broker has the topic.
         """
         api, others = self._master(self._known_of(self._route(topic)), broker)
         begun_ms = self.now_ms()
         allowed_ms = max(1, trip.left_ms(begun_ms))
         if not is_last:
-            allowed_ms = attempt_ms(allowed_ms, trip.timeout_ms, trip.attempts_left, others)
+            allowed_ms = attempt_ms(
+                allowed_ms,
+                trip.timeout_ms,
+                trip.attempts_left,
+                others or is_cheap,
+                broker in trip.unanswered,
+            )
         if self.hooks:
             attempt = SendAttempt(topic, broker, count, len(trip.attempts) + 1)
             answer = observed(self.hooks, attempt, self.now_ms, partial(ask, api, timeout_ms=allowed_ms))
@@ -343,6 +326,10 @@ class Delivery:
         now_ms = self.now_ms()
         self._fault.record(broker, max(0, now_ms - begun_ms - size // HEALTHY_BYTES_PER_MS), now_ms)
         return answer
+
+    def _has_others(self, parcel: Parcel) -> bool:
+        route = self._routes.cached(parcel.topic)
+        return route is not None and any(q.broker != parcel.broker for q in self._queues_of(route))
 
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
         """Remember what the failure says about the broker; the next attempt asks for the route again."""
@@ -412,6 +399,8 @@ class Delivery:
         Without an order all slices move to one broker. With an order each message gets the place that the
         selector gives it now, if the broker of its place has left the route or denies that it has the queue.
         """
+        if decision is Verdict.HERE:
+            return [parcel]
         route = self._route(parcel.topic)
         queues = self._queues_of(route)
         stays = decision is Verdict.AGAIN and any(q.broker == parcel.broker for q in queues)
@@ -442,30 +431,8 @@ class Delivery:
         return Parcel(parcel.topic, tuple(slices))
 
 
-def unique_id_of(message: Message) -> str | None:
-    return None if message.properties is None else message.properties.get(UNIQUE_ID_PROPERTY)
-
-
 def _is_same_content(moved: Parcel, parcel: Parcel) -> bool:
     """Whether both are made of the same batches, so that one content serves for both."""
     return len(moved.slices) == len(parcel.slices) and all(
         new.batch is old.batch for new, old in zip(moved.slices, parcel.slices, strict=True)
     )
-
-
-def _results(answer: SendAnswer, parcel: Parcel) -> list[SendResult]:
-    return [
-        SendResult(
-            answer.status,
-            MessageQueue(parcel.topic, answer.broker, appended.queue),
-            appended.offset,
-            appended.count,
-            timer_id=timer or None,
-        )
-        for appended, timer in zip(answer.appended, _timers(answer), strict=True)
-    ]
-
-
-def _timers(answer: SendAnswer) -> tuple[str, ...]:
-    """Return the timer id of each appended batch; empty if it is not delayed or no single message."""
-    return answer.timers if isinstance(answer.timers, tuple) else ("",) * len(answer.appended)

@@ -16,7 +16,8 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
-from rocketq.producing.attempts.send_attempts import append_one
+from rocketq.producing.attempts.posts import append_one
+from rocketq.producing.attempts.send_slots import SendSlot
 from rocketq.protocol.plain_message import parameters_of
 from rocketq.protocol.transaction_documents import HalfAnswer, HalfName
 
@@ -30,6 +31,11 @@ class HalfPost:
     body: bytes
     parameters: Mapping[str, str] | None
     repeatable: ClassVar[bool] = True
+    is_numbered: ClassVar[bool] = False
+
+    def numbered(self, slot: SendSlot) -> HalfPost:
+        # Its part of the transaction is its number.
+        return self
 
     def content(self, parcel: Parcel, compression: str | None) -> Content:
         return stream_of(parcel, compression) if self.parameters is None else memoryview(self.body)

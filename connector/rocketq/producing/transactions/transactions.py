@@ -41,6 +41,7 @@ from rocketq.errors import (
 from rocketq.errors.transaction_errors import TransactionMisused
 from rocketq.model import Message, MessageQueue, TransactionState
 from rocketq.net.broker_api import master_of
+from rocketq.net.client_id import new_client_id
 from rocketq.net.retry import persist
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transaction_api import TransactionApi
@@ -50,6 +51,7 @@ from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.placing import ProducerSelectors
+from rocketq.producing.producer_sessions import ProducerSessions
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import Explicit, QueueSlice, Selection
 from rocketq.producing.transactions.half_send import half_post
@@ -98,6 +100,7 @@ class TransactionProducer:
         own_routes = RouteCache(routes.nameservers, self._checks_transport, clock=clock)
         self._checks = TransactionChecks(self._checks_transport, own_routes, group, function)
         self._checks.start()
+        self._sessions = ProducerSessions(transport, routes, group, new_client_id(), clock)
 
     def transaction(
         self,
@@ -130,6 +133,7 @@ class TransactionProducer:
             self._checks.begin_stop()
             self._checks_transport.close()
             self._checks.join()
+            self._sessions.close()
 
     @property
     def is_closed(self) -> bool:
