@@ -1,7 +1,8 @@
 """Which tests run in the same process when pytest-xdist runs several, and in what order they begin.
 
 Tests of one file share servers, so a file is handed out as a whole. All tests that use the session `spark`
-are handed out as one: a JVM takes seconds to start, and minutes to become fast.
+are handed out as one: a JVM takes seconds to start, and minutes to become fast. So are the files whose tests
+start a JVM of their own: Spark gives a Python worker ten seconds to start, which many JVMs at a time use up.
 
 `--dist loadgroup` does not do it: xdist 3.8 appends the group to a test's id, and pytest 9.2 drops it.
 Each test is then handed out alone, without a word, and servers are started again and again.
@@ -40,8 +41,14 @@ def tests_of_spark(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def starts_a_jvm(path: Path) -> bool:
+    """Whether tests of a file are marked as such that need Spark."""
+    return "pytest.mark.spark" in path.read_text()
+
+
 class Scheduling(LoadScopeScheduling):
-    """Hands out files in the order of their first tests, and the tests of Spark as one."""
+    """Hands out files in the order of their first tests, and two groups of those that need Spark."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         config.option.loadscopereorder = False
@@ -49,5 +56,7 @@ class Scheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, name = nodeid.partition("::")
-        is_of_spark = name.partition("[")[0] in tests_of_spark(self.config.rootpath / file)
-        return "spark" if is_of_spark else file
+        path = self.config.rootpath / file
+        if name.partition("[")[0] in tests_of_spark(path):
+            return "session"
+        return "jvm" if starts_a_jvm(path) else file

@@ -60,6 +60,7 @@ def run_job(
     )
 
 
+@pytest.mark.spark
 def test_a_job_run_by_path_writes_and_reads_topics(
     unactivated: dict[str, str], cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -162,11 +162,12 @@ class LeasesAndModel(Lives):
                 for number, queue in zip(queues, own, strict=True)
             )
 
-    @rule(group=st.sampled_from(GROUPS), queue=st.integers(0, QUEUES - 1))
-    def receive_what_runs_out_at_once(self, group: str, queue: int) -> None:
-        """So that leases often run out, and come to their last attempt."""
-        self.receive(group, (queue,), 1, 3)
-        self.clock.advance(TICK_MS)
+    @rule(group=st.sampled_from(GROUPS))
+    def receive_what_runs_out_until_it_is_dead(self, group: str) -> None:
+        """So that messages often come to their last attempt."""
+        for _ in range(ATTEMPTS_MAX):
+            self.receive(group, (0, 1), 1, 3)
+            self.clock.advance(TICK_MS)
 
     @rule(group=st.sampled_from(GROUPS), how=st.sampled_from(["kill", "power"]), operations=st.integers(1, 8))
     def be_interrupted_while_receiving(self, group: str, how: str, operations: int) -> None:
@@ -268,10 +269,11 @@ class LeasesAndModel(Lives):
             del leased[offset]
             self.dead[group] += 1
 
-    @rule(group=st.sampled_from(GROUPS), queue=st.integers(0, QUEUES - 1))
-    def bury(self, group: str, queue: int) -> None:
-        self._bury(group, queue)
-        self._is_buried(group, queue)
+    @rule()
+    def bury(self) -> None:
+        for group, queue in self.queues:
+            self._bury(group, queue)
+            self._is_buried(group, queue)
 
     @rule(
         group=st.sampled_from(GROUPS), queue=st.integers(0, QUEUES - 1),
