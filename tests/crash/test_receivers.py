@@ -141,14 +141,9 @@ def test_killed_receivers_and_brokers_lose_nothing(topic: str, tmp_path: Path, s
                         cluster.restart(name)
                     case _:
                         receivers.start()
-<<<<<<< ours
-                wait_until(lambda goal=goal: receivers.acknowledged() >= goal)
-            wait_until(lambda: receivers.acknowledged() == sent)
-=======
-                wait_for(lambda goal=goal: receivers.covered() >= goal)
+                wait_until(lambda goal=goal: receivers.covered() >= goal)
             # One that was killed behind an acknowledgement wrote no line of it: the group's offsets say.
-            wait_for(lambda: receivers.covered() == sent and not lag(mq, f"{topic}-group"))
->>>>>>> theirs
+            wait_until(lambda: receivers.covered() == sent and not lag(mq, f"{topic}-group"))
         finally:
             receivers.close()
         check_history(receivers.received(), 2_000)
