@@ -17,7 +17,13 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.client import Client
-    from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+    from rocketq.config import (
+        ConsumerConfig,
+        ProducerConfig,
+        PullConsumerConfig,
+        TraceConfig,
+        TransportConfig,
+    )
     from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
     from rocketq.consuming.allocation.strategies import Configured
     from rocketq.consuming.consumed_message import ConsumedMessage
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
         TooManyConnections,
         TooSlow,
         TopicNotFound,
+        TraceNotFound,
         TransactionDecidedOtherwise,
         TransactionMisused,
         TransactionNotFound,
@@ -86,6 +93,8 @@ if TYPE_CHECKING:
     )
     from rocketq.producing.transactions.transactions import Transaction, TransactionProducer
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+    from rocketq.tracing.message_trace import Handling, MessageTrace
+    from rocketq.tracing.records import TraceRecord
 
 __all__ = [
     "CONSUMED_SCHEMA",
@@ -107,6 +116,7 @@ __all__ = [
     "GroupDisabled",
     "GroupNotFound",
     "HalfMessage",
+    "Handling",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -120,6 +130,7 @@ __all__ = [
     "MachineRoomNearby",
     "Message",
     "MessageQueue",
+    "MessageTrace",
     "MethodNotAllowed",
     "NameServersUnreachable",
     "NoPermission",
@@ -153,6 +164,9 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "TraceConfig",
+    "TraceNotFound",
+    "TraceRecord",
     "Transaction",
     "TransactionDecidedOtherwise",
     "TransactionMisused",
@@ -165,7 +179,13 @@ __all__ = [
 #: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
 _NAMES: Final = {
     "rocketq.client": ("Client",),
-    "rocketq.config": ("ConsumerConfig", "ProducerConfig", "PullConsumerConfig", "TransportConfig"),
+    "rocketq.config": (
+        "ConsumerConfig",
+        "ProducerConfig",
+        "PullConsumerConfig",
+        "TraceConfig",
+        "TransportConfig",
+    ),
     "rocketq.consuming.allocation.machine_rooms": ("MachineRoom", "MachineRoomNearby"),
     "rocketq.consuming.allocation.strategies": ("Configured",),
     "rocketq.consuming.consumed_message": ("ConsumedMessage",),
@@ -197,6 +217,8 @@ _NAMES: Final = {
     ),
     "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
     "rocketq.message_lookup": ("FoundByKey", "Query"),
+    "rocketq.tracing.message_trace": ("Handling", "MessageTrace"),
+    "rocketq.tracing.records": ("TraceRecord",),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 

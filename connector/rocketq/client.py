@@ -20,7 +20,13 @@ from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
-from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
+from rocketq.config import (
+    ConsumerConfig,
+    ProducerConfig,
+    PullConsumerConfig,
+    TraceConfig,
+    TransportConfig,
+)
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
 from rocketq.consuming.group_consumer import Consumer
@@ -41,6 +47,9 @@ from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
+from rocketq.tracing.client_trace import ClientTrace, trace_config
+from rocketq.tracing.message_trace import MessageTrace
+from rocketq.tracing.trace_lookup import find_trace
 
 Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer)
 
@@ -53,6 +62,8 @@ class Client:
 
     `nameservers` is one address, a list, or text with commas or semicolons;
     without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
+    `trace` has producers and consumers of the client record the way of messages: True of all, 0.01 of one in
+    a hundred, or a TraceConfig; `trace(id)` finds it.
     """
 
     def __init__(
@@ -61,6 +72,7 @@ class Client:
         *,
         transport: TransportConfig | None = None,
         clock: Clock | None = None,
+        trace: TraceConfig | float | bool | None = None,
     ) -> None:
         given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
         self.nameservers = nameserver_addresses(given)
@@ -76,6 +88,13 @@ class Client:
         #: Delayed messages that are not delivered yet.
         self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
+        wanted = trace_config(trace)
+        #: What this client records of messages; None without a trace.
+        self.tracing = (
+            None
+            if wanted is None
+            else ClientTrace(wanted, self._transport, self._routes, self._fault, self._clock)
+        )
         self._lock = threading.Lock()
         self._open: list[Producer | PullConsumer | Consumer | Listener | TransactionProducer] = []
         self._closed = False
@@ -88,7 +107,10 @@ class Client:
     def producer(self, **settings: Any) -> Producer:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
         config = ProducerConfig(**settings)
-        return self._kept(Producer(self._transport, self._routes, config=config, fault=self._fault))
+        trace = None if self.tracing is None else self.tracing.sent
+        return self._kept(
+            Producer(self._transport, self._routes, config=config, fault=self._fault, trace=trace)
+        )
 
     def transactions(
         self,
@@ -195,6 +217,15 @@ class Client:
         self._check_open()
         return Sink(self._transport, self._routes, name, timeout_ms=timeout_ms)
 
+    def trace(self, message_id: str, *, allow_missing: bool = False) -> MessageTrace:
+        """Return the way of a message: who sent it, and who received it with which outcome.
+
+        `message_id` is its own id (`SendResult.unique_id`) or that of its place. Raises TraceNotFound if no
+        client recorded it; BrokerUnreachable for a broker that may have records and is away, unless
+        `allow_missing`.
+        """
+        return find_trace(self.query, message_id, allow_missing=allow_missing)
+
     # --- topics --------------------------------------------------------------------
 
     def create_topic(
@@ -277,6 +308,8 @@ class Client:
             still_open, self._open = self._open, []
         for made in reversed(still_open):
             made.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self._transport.close()
 
     def __enter__(self) -> Client:
@@ -295,7 +328,10 @@ class Client:
         self._check_open()
         transport = Transport(self._transport_config)
         routes = RouteCache(self.nameservers, transport, clock=self._clock)
-        return GroupReader(transport, routes, group, filters, allocation, config, self._clock)
+        reader = GroupReader(transport, routes, group, filters, allocation, config, self._clock)
+        if self.tracing is not None:
+            reader.add_hook(self.tracing.received)
+        return reader
 
     def _check_open(self) -> None:
         if self._closed:

@@ -26,6 +26,7 @@ from rocketq.cli import (
     sinks,
     timers,
     topics,
+    traces,
     transactions,
 )
 from rocketq.cli.output import say
@@ -45,6 +46,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.TopicNotFound, 3),
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
+    (errors.TraceNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (group_errors.GroupNotFound, 3),
     (transaction_errors.TransactionNotFound, 3),
@@ -102,6 +104,7 @@ for command in (
     messages.produce,
     messages.consume,
     query.query,
+    traces.trace,
     groups.group,
     sinks.sink,
     timers.timer,

@@ -42,6 +42,7 @@ from rocketq.producing.accumulation.submit_threads import Pipeline
 from rocketq.producing.attempts.parcels import Parcel, parcels
 from rocketq.producing.attempts.send_attempts import APPEND, Delivery, Post, unique_id_of
 from rocketq.producing.attempts.send_hooks import SendHook
+from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.input_batches import OrderingKeys, timed_data
@@ -80,6 +81,7 @@ class Producer:
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         fault: FaultTolerance | None = None,
+        trace: SendTrace | None = None,
     ) -> None:
         self.config = config or ProducerConfig()
         self._clock = clock or SystemClock()
@@ -88,6 +90,7 @@ class Producer:
         self._selectors = ProducerSelectors(self.fault if self.config.fault_avoidance else None)
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
+        self._delivery.trace = self._trace = trace
         self._lock = threading.Lock()
         self._closed = False
         self._pipeline: Pipeline | None = None
@@ -366,6 +369,8 @@ class Producer:
         retries: int,
     ) -> SendResult:
         queues = self._queues(topic)
+        if self._trace is not None:
+            message = self._trace.marked(topic, message)
         selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
@@ -439,6 +444,8 @@ class Producer:
     ) -> Iterator[tuple[Rows, SendResult]]:
         """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
         queues = self._delivery.write_queues(destination.topic)
+        if self._trace is not None:
+            batch = self._trace.marked_batch(destination.topic, batch)
         selector, slices = self._selectors.place(destination, batch, orders, queues, self._delivery.now_ms())
         for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
             for parcel in of_broker:
