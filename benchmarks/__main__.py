@@ -11,7 +11,7 @@ ALL: Final = (
     "append", "pull", "backlog", "filters", "spark_read", "spark_stream_read", "spark_footprint",
     "spark_write", "spark_sink", "spark_small_batches",
     "sync_send", "accumulated_sends", "small_sends", "group_commit", "tag_filter", "key_index", "restart",
-    "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "transactions",
+    "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "transactions", "trace",
 )  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,26 +42,34 @@ def rows_with(column: pa.MapArray, name: str, value: str | None = None) -> Rows:
     return rows[~column.is_null().to_numpy(False)[rows]] if column.null_count else rows
 
 
-def with_property(column: pa.MapArray, mask: Mask, name: str, values: pa.StringArray) -> pa.MapArray:
-    """Put a property behind those of the messages in `mask`; `values` has one value for each of them."""
-    if column.null_count == len(column):
-        ends = np.cumsum(mask, dtype=np.int32)
-        return _properties(ends, repeated(name, len(values)), values)
+def with_properties(column: pa.MapArray, mask: Mask, added: Mapping[str, pa.StringArray]) -> pa.MapArray:
+    """Put properties behind those of the messages in `mask`; each has a value for each of these messages."""
+    new_keys = pa.concat_arrays([repeated(name, len(values)) for name, values in added.items()])
+    new_items = pa.concat_arrays(list(added.values()))
+    meant = np.count_nonzero(mask)
+    # Where the n-th new property of the m-th message stands in the new keys.
+    new_places = np.arange(len(new_keys)).reshape(len(added), meant).T
     keys, items = column.keys, column.items
+    if column.null_count == len(column):
+        ends = np.cumsum(mask, dtype=np.int32) * np.int32(len(added))
+        order = pa.array(new_places.ravel())
+        return _properties(ends, new_keys.take(order), new_items.take(order))
     offsets = column.offsets.to_numpy().astype(np.int64)
     counts = np.diff(offsets)
     # A null has no properties, even where some lie behind it.
     counts[column.is_null().to_numpy(False)] = 0
-    ends = np.cumsum(counts + mask)
-    begins = ends - counts - mask
+    grown = counts + len(added) * mask
+    ends = np.cumsum(grown)
+    begins = ends - grown
     row_of = np.repeat(np.arange(len(column)), counts)
     within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
     chosen = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
     chosen[begins[row_of] + within] = offsets[row_of] + within
-    chosen[ends[mask] - 1] = len(keys) + np.arange(len(values))
+    for number in range(len(added)):
+        chosen[ends[mask] - len(added) + number] = len(keys) + new_places[:, number]
     places = pa.array(chosen)
-    names = pa.concat_arrays([keys, repeated(name, len(values))]).take(places)
-    return _properties(ends, names, pa.concat_arrays([items, values]).take(places))
+    names = pa.concat_arrays([keys, new_keys]).take(places)
+    return _properties(ends, names, pa.concat_arrays([items, new_items]).take(places))
 
 
 def _properties(ends: npt.NDArray[Any], names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:

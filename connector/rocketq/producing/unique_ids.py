@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY
-from rocketq.producing.property_columns import lacks, repeated, with_property
+from rocketq.producing.property_columns import lacks, repeated, with_properties
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 COUNTER_DIGITS: Final = 11
@@ -104,5 +104,5 @@ def identified(batch: pa.RecordBatch, ids: IdRange) -> pa.RecordBatch:
     else:
         lacking = lacks(column, UNIQUE_ID_PROPERTY)
         own = ids.column(rows).filter(pa.array(lacking))
-        made = with_property(column, lacking, UNIQUE_ID_PROPERTY, own)
+        made = with_properties(column, lacking, {UNIQUE_ID_PROPERTY: own})
     return batch.set_column(at, batch.schema.field(at), made)

@@ -16,7 +16,7 @@ from rocketq.config import TraceConfig
 from rocketq.model import NO_OFFSET, UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult, message_id
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_trace import TracedAttempt
-from rocketq.producing.property_columns import lacks, repeated, rows_with, with_property
+from rocketq.producing.property_columns import lacks, repeated, rows_with, with_properties
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
@@ -61,13 +61,20 @@ class SentMessages:
         by_hand = rows_with(column, TRACE_ON, "true")
         if not chosen.any() and not len(by_hand):
             return batch
-        column = with_property(column, chosen, TRACE_ON, repeated("true", int(chosen.sum())))
-        chosen[by_hand] = True
-        chosen &= lacks(column, UNIQUE_ID_PROPERTY)
-        count = int(chosen.sum())
-        if count:
+        lacking = lacks(column, UNIQUE_ID_PROPERTY)
+        unnamed = int((chosen & lacking).sum())
+        added = {TRACE_ON: repeated("true", int(chosen.sum()))}
+        if unnamed == int(chosen.sum()):
+            # Nearly always all of them lack an id, or none does, so once through the column is enough.
+            added[UNIQUE_ID_PROPERTY] = UNIQUE_IDS.many(unnamed).column(unnamed)
+            lacking &= ~chosen
+        column = with_properties(column, chosen, added)
+        lacking[~chosen] = False
+        lacking[by_hand] = lacks(column, UNIQUE_ID_PROPERTY)[by_hand]
+        if lacking.any():
+            count = int(lacking.sum())
             ids = UNIQUE_IDS.many(count).column(count)
-            column = with_property(column, chosen, UNIQUE_ID_PROPERTY, ids)
+            column = with_properties(column, lacking, {UNIQUE_ID_PROPERTY: ids})
         return batch.set_column(_PROPERTIES, MESSAGE_SCHEMA.field(_PROPERTIES), column)
 
     def _covers(self, topic: str) -> bool:
