@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar, overload
 
 from rocketq.admin.groups import GroupAdmin
@@ -34,8 +35,8 @@ from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
 from rocketq.errors import Closed, InvalidConfiguration
-from rocketq.message_lookup import Query
-from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
+from rocketq.message_lookup import Query, microseconds
+from rocketq.model import DEFAULT_QUEUES, MessageQueue, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
 from rocketq.producing.producer import Producer
@@ -281,6 +282,13 @@ class Client:
     def describe_topic(self, topic: str) -> dict[str, TopicDescription]:
         """Return a topic as each broker has it, with the extent of its queues."""
         return self._topics.describe(topic)
+
+    def offsets_at(self, topic: str, time: datetime | int) -> dict[MessageQueue, int]:
+        """Return for each queue the offset of its first message stored at or after a time, else its end.
+
+        The time is a datetime with its time zone, or microseconds since 1970.
+        """
+        return self._topics.offsets_at(topic, microseconds("time", time))
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from rocketq.cli.connection import connect, nameservers_option
-from rocketq.cli.messages import document
+from rocketq.cli.json_lines import document
 from rocketq.cli.output import output_option, say, show, show_one
 from rocketq.cli.query import allow_missing_option
 
