@@ -15,7 +15,9 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar, overload
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -39,6 +41,7 @@ from rocketq.message_lookup import Query, microseconds
 from rocketq.model import DEFAULT_QUEUES, MessageQueue, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
+from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.producer import Producer
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.transactions.transaction_checks import Check
@@ -52,6 +55,11 @@ from rocketq.tracing.client_trace import ClientTrace, trace_config
 from rocketq.tracing.message_trace import MessageTrace
 from rocketq.tracing.trace_lookup import find_trace
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from rocketq.tracing.spans import MessageSpans
+
 Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer)
 
 #: Read when a Client is made without addresses.
@@ -64,7 +72,8 @@ class Client:
     `nameservers` is one address, a list, or text with commas or semicolons;
     without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
     `trace` has producers and consumers of the client record the way of messages: True of all, 0.01 of one in
-    a hundred, or a TraceConfig; `trace(id)` finds it.
+    a hundred, or a TraceConfig; `trace(id)` finds it. `opentelemetry` is True for spans by the global
+    tracer provider, or a provider (`rocketq.tracing.spans`, extra `otel`).
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class Client:
         transport: TransportConfig | None = None,
         clock: Clock | None = None,
         trace: TraceConfig | float | bool | None = None,
+        opentelemetry: TracerProvider | bool = False,
     ) -> None:
         given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
         self.nameservers = nameserver_addresses(given)
@@ -96,6 +106,8 @@ class Client:
             if wanted is None
             else ClientTrace(wanted, self._transport, self._routes, self._fault, self._clock)
         )
+        #: The OpenTelemetry spans of this client; None without them.
+        self.spans = _spans(opentelemetry, None if self.tracing is None else self.tracing.sent)
         self._lock = threading.Lock()
         self._open: list[Producer | PullConsumer | Consumer | Listener | TransactionProducer] = []
         self._closed = False
@@ -108,10 +120,11 @@ class Client:
     def producer(self, **settings: Any) -> Producer:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
         config = ProducerConfig(**settings)
-        trace = None if self.tracing is None else self.tracing.sent
-        return self._kept(
-            Producer(self._transport, self._routes, config=config, fault=self._fault, trace=trace)
+        trace = self.spans or (None if self.tracing is None else self.tracing.sent)
+        made = Producer(
+            self._transport, self._routes, config=config, fault=self._fault, trace=trace, spans=self.spans
         )
+        return self._kept(made)
 
     def transactions(
         self,
@@ -190,6 +203,8 @@ class Client:
 
         def made(chosen: Function) -> Listener:
             checked = checked_function(chosen)
+            if self.spans is not None:
+                checked = self.spans.handler(checked, group)
             return self._kept(Listener(self._reader(group, filters, allocation, config), checked, workers))
 
         return made if function is None else made(function)
@@ -339,6 +354,8 @@ class Client:
         reader = GroupReader(transport, routes, group, filters, allocation, config, self._clock)
         if self.tracing is not None:
             reader.add_hook(self.tracing.received)
+        if self.spans is not None:
+            reader.add_hook(self.spans)
         return reader
 
     def _check_open(self) -> None:
@@ -353,3 +370,15 @@ class Client:
                 return made
         made.close()
         raise Closed("The client")
+
+
+def _spans(opentelemetry: TracerProvider | bool, records: SendTrace | None) -> MessageSpans | None:
+    """Return what makes spans; raise InvalidConfiguration without the package that they need."""
+    if opentelemetry is False:
+        return None
+    if find_spec("opentelemetry") is None:
+        why = "the package opentelemetry-api is not installed"
+        raise InvalidConfiguration("opentelemetry", True, why, hint="pip install 'rocketq[otel]'")
+    from rocketq.tracing.spans import MessageSpans
+
+    return MessageSpans(None if opentelemetry is True else opentelemetry, version("rocketq"), records)
