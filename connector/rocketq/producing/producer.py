@@ -24,6 +24,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -193,6 +194,10 @@ class Producer:
         fields = checked_fields(key, tag, properties, delay, deliver_at)
         if self._spans is not None:
             fields = fields._replace(properties=self._spans.created(topic, fields.properties))
+        if self._trace is not None:
+            properties = self._trace.marked(topic, fields.properties)
+            if properties is not fields.properties:
+                fields = fields._replace(properties=properties)
         destination = self._free.get(topic)
         pipeline = self._pipeline
         if destination is None or pipeline is None:
@@ -389,7 +394,9 @@ class Producer:
     ) -> SendResult:
         queues = self._queues(topic)
         if self._trace is not None:
-            message = self._trace.marked(topic, message)
+            properties = self._trace.marked(topic, message.properties)
+            if properties is not message.properties:
+                message = replace(message, properties=properties)
         selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
@@ -464,8 +471,6 @@ class Producer:
     ) -> Iterator[tuple[Rows, SendResult]]:
         """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
         queues = self._delivery.write_queues(destination.topic)
-        if self._trace is not None:
-            batch = self._trace.marked_batch(destination.topic, batch)
         selector, slices = self._selectors.place(destination, batch, orders, queues, self._delivery.now_ms())
         for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
             for parcel in of_broker:

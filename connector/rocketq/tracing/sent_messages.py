@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,18 +39,17 @@ class SentMessages:
 
     # --- choosing --------------------------------------------------------------------
 
-    def marked(self, topic: str, message: Message) -> Message:
-        """Return a message, marked and with an id of its own if its way is to be recorded."""
-        given = message.properties
-        own = None if given is None else given.get(TRACE_ON)
+    def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
+        """Return the properties of a message, with the mark and an id of its own if it is to be recorded."""
+        own = None if properties is None else properties.get(TRACE_ON)
         if own is None and (self._chance() >= self._rate or not self._covers(topic)):
-            return message
+            return properties
         if own is not None and own != "true":
-            return message
-        properties = {**(given or {}), TRACE_ON: "true"}
-        if properties.get(UNIQUE_ID_PROPERTY) is None:
-            properties[UNIQUE_ID_PROPERTY] = UNIQUE_IDS.one()
-        return replace(message, properties=properties)
+            return properties
+        made = {**(properties or {}), TRACE_ON: "true"}
+        if made.get(UNIQUE_ID_PROPERTY) is None:
+            made[UNIQUE_ID_PROPERTY] = UNIQUE_IDS.one()
+        return made
 
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of which the chosen messages are marked, and have an id of their own."""

@@ -85,8 +85,8 @@ class MessageSpans:
 
     # --- messages on their way (SendTrace) ---------------------------------------------
 
-    def marked(self, topic: str, message: Message) -> Message:
-        return message if self._records is None else self._records.marked(topic, message)
+    def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
+        return properties if self._records is None else self._records.marked(topic, properties)
 
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._records is not None:

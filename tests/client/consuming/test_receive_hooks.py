@@ -123,7 +123,9 @@ def test_a_listener_s_hook_sees_what_its_function_handled(mq: Client, topic: str
         listener.add_hook(seen)
         has_hook.set()
         wait_until(lambda: len(handled) >= 4)
-    assert seen.outcomes == [(b"a", 2, True), (b"b", 1, True), (b"c", 1, True)]
+    # Whether the hook came before the first attempt is open.
+    assert seen.outcomes[-3:] == [(b"a", 2, True), (b"b", 1, True), (b"c", 1, True)]
+    assert seen.outcomes[:-3] in ([], [(b"a", 1, False)])
 
 
 @pytest.mark.parametrize("hook", [Broken(), BrokenLater()])

@@ -37,8 +37,8 @@ class TracedAttempt:
 class SendTrace(Protocol):
     """What records the way of messages."""
 
-    def marked(self, topic: str, message: Message) -> Message:
-        """Return a message that is to be sent, marked if its way is recorded."""
+    def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
+        """Return the properties of a message that is to be sent, with the mark if its way is recorded."""
         ...
 
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
