@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ProducerConfig,
         PullConsumerConfig,
         SimpleConsumerConfig,
+        TraceConfig,
         TransportConfig,
     )
     from rocketq.consuming.allocation.machine_rooms import MachineRoom, MachineRoomNearby
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         TooManyConnections,
         TooSlow,
         TopicNotFound,
+        TraceNotFound,
         TransactionDecidedOtherwise,
         TransactionMisused,
         TransactionNotFound,
@@ -95,6 +97,8 @@ if TYPE_CHECKING:
     )
     from rocketq.producing.transactions.transactions import Transaction, TransactionProducer
     from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+    from rocketq.tracing.message_trace import Handling, MessageTrace
+    from rocketq.tracing.records import TraceRecord
 
 __all__ = [
     "CONSUMED_SCHEMA",
@@ -118,6 +122,7 @@ __all__ = [
     "GroupDisabled",
     "GroupNotFound",
     "HalfMessage",
+    "Handling",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",
@@ -133,6 +138,7 @@ __all__ = [
     "MachineRoomNearby",
     "Message",
     "MessageQueue",
+    "MessageTrace",
     "MethodNotAllowed",
     "NameServersUnreachable",
     "NoPermission",
@@ -168,6 +174,9 @@ __all__ = [
     "TooManyConnections",
     "TooSlow",
     "TopicNotFound",
+    "TraceConfig",
+    "TraceNotFound",
+    "TraceRecord",
     "Transaction",
     "TransactionDecidedOtherwise",
     "TransactionMisused",
@@ -185,6 +194,7 @@ _NAMES: Final = {
         "ProducerConfig",
         "PullConsumerConfig",
         "SimpleConsumerConfig",
+        "TraceConfig",
         "TransportConfig",
     ),
     "rocketq.consuming.allocation.machine_rooms": ("MachineRoom", "MachineRoomNearby"),
@@ -220,6 +230,8 @@ _NAMES: Final = {
     ),
     "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
     "rocketq.message_lookup": ("FoundByKey", "Query"),
+    "rocketq.tracing.message_trace": ("Handling", "MessageTrace"),
+    "rocketq.tracing.records": ("TraceRecord",),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar, overload
+from datetime import datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -25,6 +28,7 @@ from rocketq.config import (
     ProducerConfig,
     PullConsumerConfig,
     SimpleConsumerConfig,
+    TraceConfig,
     TransportConfig,
 )
 from rocketq.consuming.allocation.view import AllocationStrategy
@@ -36,10 +40,11 @@ from rocketq.consuming.pull_consumer import PullConsumer
 from rocketq.consuming.simple_consumer import SimpleConsumer
 from rocketq.dead_letters import DeadLetters
 from rocketq.errors import Closed, InvalidConfiguration
-from rocketq.message_lookup import Query
-from rocketq.model import DEFAULT_QUEUES, Perm, TopicConfig
+from rocketq.message_lookup import Query, microseconds
+from rocketq.model import DEFAULT_QUEUES, MessageQueue, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
+from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.producer import Producer
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.transactions.transaction_checks import Check
@@ -49,6 +54,14 @@ from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
+from rocketq.tracing.client_trace import ClientTrace, trace_config
+from rocketq.tracing.message_trace import MessageTrace
+from rocketq.tracing.trace_lookup import find_trace
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from rocketq.tracing.spans import MessageSpans
 
 Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer, SimpleConsumer)
 
@@ -61,6 +74,9 @@ class Client:
 
     `nameservers` is one address, a list, or text with commas or semicolons;
     without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
+    `trace` has producers and consumers of the client record the way of messages: True of all, 0.01 of one in
+    a hundred, or a TraceConfig; `trace(id)` finds it. `opentelemetry` is True for spans by the global
+    tracer provider, or a provider (`rocketq.tracing.spans`, extra `otel`).
     """
 
     def __init__(
@@ -69,6 +85,8 @@ class Client:
         *,
         transport: TransportConfig | None = None,
         clock: Clock | None = None,
+        trace: TraceConfig | float | bool | None = None,
+        opentelemetry: TracerProvider | bool = False,
     ) -> None:
         given = nameservers or os.environ.get(NAMESERVERS_VARIABLE) or DEFAULT_NAMESERVER
         self.nameservers = nameserver_addresses(given)
@@ -85,6 +103,15 @@ class Client:
         #: Delayed messages that are not delivered yet.
         self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
+        wanted = trace_config(trace)
+        #: What this client records of messages; None without a trace.
+        self.tracing = (
+            None
+            if wanted is None
+            else ClientTrace(wanted, self._transport, self._routes, self._fault, self._clock)
+        )
+        #: The OpenTelemetry spans of this client; None without them.
+        self.spans = _spans(opentelemetry, None if self.tracing is None else self.tracing.sent)
         self._lock = threading.Lock()
         self._open: list[
             Producer | PullConsumer | Consumer | Listener | TransactionProducer | SimpleConsumer
@@ -104,7 +131,16 @@ class Client:
         """
         self._check_open()
         config = ProducerConfig(**settings)
-        made = Producer(self._transport, self._routes, config=config, fault=self._fault, group=group)
+        trace = self.spans or (None if self.tracing is None else self.tracing.sent)
+        made = Producer(
+            self._transport,
+            self._routes,
+            config=config,
+            fault=self._fault,
+            group=group,
+            trace=trace,
+            spans=self.spans,
+        )
         return self._kept(made)
 
     def transactions(
@@ -184,6 +220,8 @@ class Client:
 
         def made(chosen: Function) -> Listener:
             checked = checked_function(chosen)
+            if self.spans is not None:
+                checked = self.spans.handler(checked, group)
             return self._kept(Listener(self._reader(group, filters, allocation, config), checked, workers))
 
         return made if function is None else made(function)
@@ -231,6 +269,15 @@ class Client:
         """
         self._check_open()
         return DeadLetters(self._masters, group)
+
+    def trace(self, message_id: str, *, allow_missing: bool = False) -> MessageTrace:
+        """Return the way of a message: who sent it, and who received it with which outcome.
+
+        `message_id` is its own id (`SendResult.unique_id`) or that of its place. Raises TraceNotFound if no
+        client recorded it; BrokerUnreachable for a broker that may have records and is away, unless
+        `allow_missing`.
+        """
+        return find_trace(self.query, message_id, allow_missing=allow_missing)
 
     # --- topics --------------------------------------------------------------------
 
@@ -288,6 +335,13 @@ class Client:
         """Return a topic as each broker has it, with the extent of its queues."""
         return self._topics.describe(topic)
 
+    def offsets_at(self, topic: str, time: datetime | int) -> dict[MessageQueue, int]:
+        """Return for each queue the offset of its first message stored at or after a time, else its end.
+
+        The time is a datetime with its time zone, or microseconds since 1970.
+        """
+        return self._topics.offsets_at(topic, microseconds("time", time))
+
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         return sorted(self._routes.topics().topics)
@@ -314,6 +368,8 @@ class Client:
             still_open, self._open = self._open, []
         for made in reversed(still_open):
             made.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self._transport.close()
 
     def __enter__(self) -> Client:
@@ -332,7 +388,12 @@ class Client:
         self._check_open()
         transport = Transport(self._transport_config)
         routes = RouteCache(self.nameservers, transport, clock=self._clock)
-        return GroupReader(transport, routes, group, filters, allocation, config, self._clock)
+        reader = GroupReader(transport, routes, group, filters, allocation, config, self._clock)
+        if self.tracing is not None:
+            reader.add_hook(self.tracing.received)
+        if self.spans is not None:
+            reader.add_hook(self.spans)
+        return reader
 
     def _check_open(self) -> None:
         if self._closed:
@@ -346,3 +407,15 @@ class Client:
                 return made
         made.close()
         raise Closed("The client")
+
+
+def _spans(opentelemetry: TracerProvider | bool, records: SendTrace | None) -> MessageSpans | None:
+    """Return what makes spans; raise InvalidConfiguration without the package that they need."""
+    if opentelemetry is False:
+        return None
+    if find_spec("opentelemetry") is None:
+        why = "the package opentelemetry-api is not installed"
+        raise InvalidConfiguration("opentelemetry", True, why, hint="pip install 'rocketq[otel]'")
+    from rocketq.tracing.spans import MessageSpans
+
+    return MessageSpans(None if opentelemetry is True else opentelemetry, version("rocketq"), records)

@@ -67,6 +67,33 @@ class TransportConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceConfig:
+    """Which messages' ways a client records, and how (`rocketq.tracing`)."""
+
+    #: The share of the messages that is recorded: 0.01 is one in a hundred. A message with the property
+    #: TRACE_ON is recorded, or not, as that says.
+    rate: float = 1.0
+    #: Only messages of these topics; None: of all.
+    topics: tuple[str, ...] | None = None
+    #: How many records may wait to be sent; more are dropped and counted (RocketMQ: 2,048 contexts).
+    buffer_records: int = 8_192
+    #: How long a record waits for others (RocketMQ: 5 s), and how many are sent at once.
+    linger_ms: int = 1_000
+    batch_records: int = 1_000
+    #: How long one attempt to send records may take, and how long closing waits for the last ones.
+    timeout_ms: int = 3_000
+
+    def __post_init__(self) -> None:
+        _positive(self, "linger_ms", "rate")
+        if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 <= self.rate <= 1:
+            raise InvalidConfiguration(
+                "rate", self.rate, "it must be from 0 to 1", hint="0.01 records one message in a hundred."
+            )
+        if isinstance(self.topics, str):
+            raise InvalidConfiguration("topics", self.topics, "it is text", hint="Give a tuple of names.")
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """How messages are sent.
 

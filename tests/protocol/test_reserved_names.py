@@ -17,7 +17,7 @@ from rocketq.protocol.rules.reserved_names import (
 SYSTEM_TOPICS = [
     *("TBW102", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"),
     *("CHECKPOINT_TOPIC", "SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX_V2", "RMQ_SYS_TRANS_HALF_TOPIC"),
-    *("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer", "Rmq_Sys_x"),
+    *("RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_trace_topic", "rmq_sys_wheel_timer", "Rmq_Sys_x"),
 ]
 GROUP_TOPICS = ["%RETRY%billing", "%retry%billing", "%DLQ%billing", "%LMQ%device", "%RETRY%"]
 FREE = ["orders", "TBW1020", "benchmarktest", "RETRY%x", "a%RETRY%x", "SCHEDULE_TOPIC", "rmq_orders", "%41"]
@@ -61,3 +61,9 @@ def test_retry_topics_and_system_topics_are_told_apart() -> None:
     assert [is_retry_topic(name) for name in ("%RETRY%a", "%DLQ%a", "TBW102", "a")] == [True] + [False] * 3
     assert all(is_system_topic(name) for name in SYSTEM_TOPICS)
     assert not any(is_system_topic(name) for name in GROUP_TOPICS + FREE)
+
+
+def test_the_topic_of_traces_is_a_system_topic_that_clients_write() -> None:
+    assert is_system_topic("RMQ_SYS_TRACE_TOPIC")
+    assert is_reserved_topic("RMQ_SYS_TRACE_TOPIC")
+    check_user_topic("RMQ_SYS_TRACE_TOPIC")

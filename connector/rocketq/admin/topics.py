@@ -28,7 +28,7 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.errors.topic_errors import UnreadMessages
-from rocketq.model import TopicConfig
+from rocketq.model import MessageQueue, TopicConfig
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
@@ -175,6 +175,15 @@ class TopicAdmin:
     def describe(self, topic: str) -> dict[str, TopicDescription]:
         """Return the topic as each broker has it. Raises TopicNotFound when none does."""
         return self._everywhere(topic, lambda broker: broker.topic(topic))
+
+    def offsets_at(self, topic: str, at_us: int) -> dict[MessageQueue, int]:
+        """Return for each queue the offset of its first message stored at or after a time, else its end."""
+        found = self._everywhere(topic, lambda api: api.offsets_at(topic, at_us))
+        return {
+            MessageQueue(topic, broker, queue): offset
+            for broker, answer in found.items()
+            for queue, offset in enumerate(answer.offsets)
+        }
 
     def _take_off(
         self, topic: str, brokers: Iterable[BrokerApi], removed: Collection[str]

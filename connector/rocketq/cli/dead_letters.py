@@ -175,7 +175,7 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _document(letter: DeadLetter) -> dict[str, Any]:
-    from rocketq.cli.messages import text_or_base64
+    from rocketq.cli.json_lines import text_or_base64
 
     made: dict[str, Any] = {
         "letter_id": letter.letter_id,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import done, output_option, say, show
 from rocketq.cli.query import Moment
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ def clone(
 @click.option("--force", is_flag=True, help="Also while members are active; they create it again.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
-def delete(name: str, force: bool, yes: bool, nameservers: str) -> None:
+@output_option
+def delete(name: str, force: bool, yes: bool, nameservers: str, output: str) -> None:
     """Forget a group on every broker, with its progress, its settings and what it would try again.
 
     Its dead letters stay: rocketq topic delete %DLQ%NAME deletes them.
@@ -296,7 +297,8 @@ def delete(name: str, force: bool, yes: bool, nameservers: str) -> None:
         if not yes:
             _confirm(name, f"delete it on {', '.join(brokers)}")
         admin.groups.delete(name, force=force)
-    say(f"deleted {name} on {', '.join(brokers)}")
+    rows = [{"group": name, "broker": broker} for broker in brokers]
+    done(f"deleted {name} on {', '.join(brokers)}", rows, output)
 
 
 def _move(name: str, move: Any, dry_run: bool, yes: bool, nameservers: str, output: str) -> None:

@@ -98,7 +98,7 @@ def _row(message: LeasedMessage) -> dict[str, Any]:
 
 
 def _document(message: LeasedMessage) -> dict[str, Any]:
-    from rocketq.cli.messages import text_or_base64
+    from rocketq.cli.json_lines import text_or_base64
 
     return {
         "receipt_handle": message.receipt_handle,

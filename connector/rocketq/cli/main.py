@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import rich_click as click
 
@@ -28,9 +29,10 @@ from rocketq.cli import (
     sinks,
     timers,
     topics,
+    traces,
     transactions,
 )
-from rocketq.cli.output import say
+from rocketq.cli.output import FORMATS, output_option, say, show_one
 from rocketq.errors import (
     group_errors,
     lease_errors,
@@ -48,6 +50,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.TopicNotFound, 3),
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
+    (errors.TraceNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (group_errors.GroupNotFound, 3),
     (transaction_errors.TransactionNotFound, 3),
@@ -75,7 +78,27 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
 )
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"rocketq {_installed_version()}")
+        context.exit()
+
+
+def _installed_version() -> str:
+    from importlib.metadata import version as installed
+
+    return installed("rocketq")
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
 def rocketq() -> None:
     """Messaging for Apache Spark: topics on light HTTP brokers, read and written with format("rocketq").
 
@@ -84,20 +107,28 @@ def rocketq() -> None:
       rocketq up                          a cluster on this machine
       echo hello | rocketq produce greetings
       rocketq consume greetings
+
+    \b
+    Data goes to stdout, everything else to stderr. Exit codes:
+      0 done   1 failed   2 used wrongly   3 not found   4 unreachable or too late
+      5 conflict   10 unhealthy   130 interrupted
     """
 
 
 @rocketq.command()
-def version() -> None:
+@output_option
+def version(output: str) -> None:
     """Show the version.
 
     \b
     Examples:
       rocketq version
+      rocketq version -o json | jq -r .version
     """
-    from importlib.metadata import version as installed
-
-    click.echo(f"rocketq {installed('rocketq')}")
+    if output == "table":
+        click.echo(f"rocketq {_installed_version()}")
+    else:
+        show_one({"version": _installed_version()}, output)
 
 
 for command in (
@@ -110,6 +141,7 @@ for command in (
     leases.receive,
     leases.acknowledge,
     query.query,
+    traces.trace,
     groups.group,
     sinks.sink,
     dead_letters.dlq,
@@ -136,12 +168,37 @@ def main(arguments: list[str] | None = None) -> None:
         _tell(error, state.get("output", "table"))
         sys.exit(exit_code(error))
     except click.ClickException as error:
-        error.show()
+        if _output_of(arguments, state) == "table":
+            error.show()
+        else:
+            say(json.dumps(_misuse(error)))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _output_of(arguments: list[str] | None, state: Mapping[str, str]) -> str:
+    """Return the asked form, also where what is wrong was met before its option was read."""
+    given = sys.argv[1:] if arguments is None else arguments
+    asked = [
+        value
+        for option, value in zip([*given, ""], [*given[1:], "", ""], strict=True)
+        if option in ("-o", "--output")
+    ]
+    asked += [option.removeprefix("--output=") for option in given if option.startswith("--output=")]
+    asked += [option[2:] for option in given if option.startswith("-o") and option[2:] in FORMATS]
+    return state.get("output") or next((each for each in asked if each in FORMATS), "table")
+
+
+def _misuse(error: click.ClickException) -> dict[str, Any]:
+    """Return an error of the command line itself in the form that all errors have."""
+    is_usage = isinstance(error, click.UsageError)
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "rocketq"
+    hint = f"See {path} --help." if is_usage else ""
+    code = "USAGE" if is_usage else "FAILED"
+    return {"code": code, "message": error.format_message(), "hint": hint, "facts": {}}
 
 
 def _tell(error: errors.RocketqError, output: str) -> None:

@@ -7,37 +7,35 @@ ended when it began, unless it is told to follow.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import rich_click as click
 
 from rocketq.cli.connection import connect, described, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.json_lines import delivery_time_of, document, json_line, table_of
+from rocketq.cli.output import output_option, say, show, show_one
+from rocketq.cli.positions import Position, PositionType
+from rocketq.cli.templates import Template
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketq.client import Client
     from rocketq.consuming.consumed_message import ConsumedMessage
-    from rocketq.model import MessageQueue, StoredMessage
+    from rocketq.model import MessageQueue, QueueOffsets, StoredMessage
     from rocketq.producing.placing import SelectionName
 
-    Edge = Literal["earliest", "latest"]
     Shown = StoredMessage | ConsumedMessage
 
 READ_BYTES: Final = 1 << 20
 POLL_MS: Final = 1_000
 POLLED_MAX: Final = 500
-ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
-JSON_FIELDS: Final = {"body", "key", "tag", "properties", "ordering_key"}
 
 
 class _Selections(click.ParamType[str]):
@@ -75,7 +73,13 @@ class _Selections(click.ParamType[str]):
 @click.option(
     "--jsonl",
     is_flag=True,
-    help='Lines are {"body": …, "key": …, "ordering_key": …, "tag": …, "properties": {…}}.',
+    help='Lines are {"body": …, "key": …, "ordering_key": …, "tag": …, "properties": {…}}, as '
+    'consume -o jsonl writes them; "body_base64" for bytes, "deliver_at" or "delay" to delay one.',
+)
+@click.option(
+    "--keep-order",
+    is_flag=True,
+    help="With --jsonl: messages that were consumed from one queue go into one queue, in their order.",
 )
 @click.option(
     "--selection",
@@ -85,6 +89,7 @@ class _Selections(click.ParamType[str]):
 @click.option("--delay", help="Deliver after this long: 10s, 5m, 1h.")
 @click.option("--deliver-at", help="Deliver at this time: 2026-11-20T08:00Z, or milliseconds since 1970.")
 @nameservers_option
+@output_option
 def produce(
     topic: str,
     key: str | None,
@@ -92,10 +97,12 @@ def produce(
     tag: str | None,
     properties: tuple[str, ...],
     jsonl: bool,
+    keep_order: bool,
     selection: SelectionName | None,
     delay: str | None,
     deliver_at: str | None,
     nameservers: str,
+    output: str,
 ) -> None:
     """Send each line of stdin as a message. The topic is made if it does not exist.
 
@@ -105,7 +112,10 @@ def produce(
       rocketq produce logs -t web -p host=web-1 < access.log
       echo "are you still there?" | rocketq produce reminders --delay 10m
       jq -c '{body: tostring, key: .id, ordering_key: .customer}' orders.json | rocketq produce orders --jsonl
+      rocketq consume orders -o jsonl | rocketq produce orders-copy --jsonl --keep-order
     """
+    if keep_order and (not jsonl or ordering_key is not None):
+        raise click.UsageError("--keep-order goes with --jsonl, and not with --ordering-key.")
     if ordering_key is not None and selection is not None:
         raise click.UsageError("--ordering-key chooses the queue itself; leave --selection out.")
     constant = dict(_property(text) for text in properties)
@@ -113,7 +123,7 @@ def produce(
     sent, queues, delayed = 0, set(), False
     with connect(nameservers) as client, client.producer() as producer:
         for first, lines in _line_batches():
-            table = _from_json(lines, first) if jsonl else _from_lines(lines)
+            table = table_of(lines, first, keep_order=keep_order) if jsonl else _from_lines(lines)
             table = _with_constants(table, key, ordering_key, tag, constant)
             order = "ordering_key" if "ordering_key" in table.column_names else None
             results = producer.send_batch(
@@ -125,6 +135,8 @@ def produce(
                 delayed |= result.is_delayed
                 queues.add(result.queue)
     say(f"sent {sent} message(s) to {len(queues)} queue(s) of {topic}" + (", delayed" if delayed else ""))
+    if output != "table":
+        show_one({"topic": topic, "sent": sent, "queues": len(queues), "delayed": delayed}, output)
 
 
 @click.command()
@@ -137,8 +149,9 @@ def produce(
 @click.option(
     "--from",
     "start",
-    type=click.Choice(["earliest", "latest"]),
-    help="Where to begin without a group's progress.  [default: earliest]",
+    type=PositionType(),
+    help="Where to begin without a group's progress: earliest, latest, -10 (the last ten of each queue), "
+    "@2026-11-20T08:00Z, @15m (ago), or an interval @1h..@15m.  [default: earliest]",
 )
 @click.option("-t", "--tags", help="Only messages with one of these tags: 'paid || refunded'.")
 @click.option("--sql", help="Only messages of which this is true: \"amount > 100 AND region = 'eu'\".")
@@ -150,14 +163,15 @@ def produce(
     "template",
     default="%s\\n",
     show_default=True,
-    help="%s body, %k key, %g tag, %q queue, %b broker, %O offset, %i id, %T stored at (µs), %% percent.",
+    help="As kcat's: %s body, %k key, %t topic, %p queue, %o offset, %T stored at (ms), %h properties, "
+    "%S and %K lengths; and %g tag, %b broker, %i id.",
 )
 @nameservers_option
 @output_option
 def consume(
     topic: str,
     group: str | None,
-    start: str | None,
+    start: Position | None,
     tags: str | None,
     sql: str | None,
     count: int | None,
@@ -177,18 +191,21 @@ def consume(
       rocketq consume orders -g billing --follow -o jsonl
       rocketq consume orders -n 10 -f '%k at %O: %s\\n'
       rocketq consume orders --sql "amount > 100 AND region = 'eu'"
+      rocketq consume orders --from @1h..@15m -f '%T %k %s\\n'
+      rocketq consume orders --from -10
     """
     if follow and output == "json":
         raise click.UsageError("An array never ends under --follow; use -o jsonl.")
     documents: list[dict[str, Any]] = []
     write = _writer(output, template, documents)
-    edge = cast("Edge", start or "earliest")
+    position = start or Position()
+    _check_position(position, group, follow)
     shown = 0
     with connect(nameservers) as client:
         if group and follow:
-            batches = _as_member(client, topic, group, edge, tags, sql, count)
+            batches = _as_member(client, topic, group, position, tags, sql, count)
         else:
-            batches = _as_reader(client, topic, group, edge, tags, sql, count, follow=follow)
+            batches = _as_reader(client, topic, group, position, tags, sql, count, follow=follow)
         try:
             with closing(batches):
                 for messages in batches:
@@ -207,14 +224,31 @@ def consume(
     say(f"{shown} message(s)")
 
 
+def _check_position(position: Position, group: str | None, follow: bool) -> None:
+    if position.until_us is not None and follow:
+        raise click.UsageError("An interval ends, so --follow has nothing to wait for; leave it out.")
+    if group and (position.last is not None or position.until_us is not None):
+        raise click.UsageError(
+            "A group goes on where it is: --from is earliest, latest or one @time, or no group."
+        )
+    if group and not follow and position.from_us is not None:
+        raise click.UsageError("A time is where a group's members begin: add --follow, or leave --group out.")
+
+
 def _as_member(
-    client: Client, topic: str, group: str, edge: Edge, tags: str | None, sql: str | None, count: int | None
+    client: Client,
+    topic: str,
+    group: str,
+    position: Position,
+    tags: str | None,
+    sql: str | None,
+    count: int | None,
 ) -> Generator[Sequence[Shown]]:
     """Give messages as a member of a group; asking for more says that those before were shown."""
     from rocketq.consuming.fetching.subscriptions import filters_from
 
     filters = filters_from([topic], tags, sql)
-    with client.consumer(group, filters, start=edge, ack="manual") as consumer:
+    with client.consumer(group, filters, ack="manual", **position.start) as consumer:
         left = count
         while left is None or left > 0:
             polled = consumer.poll(POLLED_MAX if left is None else min(POLLED_MAX, left), POLL_MS)
@@ -228,7 +262,7 @@ def _as_reader(
     client: Client,
     topic: str,
     group: str | None,
-    edge: Edge,
+    position: Position,
     tags: str | None,
     sql: str | None,
     count: int | None,
@@ -236,10 +270,13 @@ def _as_reader(
     follow: bool,
 ) -> Generator[Sequence[Shown]]:
     """Give messages of all queues, up to their ends now unless it follows; asking for more commits them."""
-    ends = {} if follow else _ends(client, topic)
-    with client.pull_consumer(
-        topic, group=group, start="group" if group else edge, start_fallback=edge, tags=tags, sql=sql
-    ) as consumer:
+    extents = {} if follow and position.last is None else _extents(client, topic)
+    ends = {} if follow else _ends(client, topic, extents, position.until_us)
+    start = {"start": "group", "start_fallback": position.edge or "earliest"} if group else position.start
+    with client.pull_consumer(topic, group=group, tags=tags, sql=sql, **start) as consumer:
+        if position.last is not None:
+            for queue in consumer.positions().keys() & extents.keys():
+                consumer.seek(queue, max(extents[queue].min, extents[queue].max - position.last))
         left = count
         while (left is None or left > 0) and (follow or _is_short_of(consumer.positions(), ends)):
             polled = consumer.poll(POLLED_MAX if left is None else min(POLLED_MAX, left), POLL_MS)
@@ -273,43 +310,6 @@ def _from_lines(lines: list[bytes]) -> pa.Table:
     return pa.table({"body": pa.array(lines, pa.binary())})
 
 
-def _from_json(lines: list[bytes], first: int) -> pa.Table:
-    from rocketq.protocol.message_schema import MESSAGE_SCHEMA
-
-    rows = []
-    for number, line in enumerate(lines, first):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise click.ClickException(f"line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict) or "body" not in row or set(row) - JSON_FIELDS:
-            raise click.ClickException(
-                f"line {number} must be an object with body and perhaps key, ordering_key, tag, properties"
-            )
-        rows.append(row)
-    import pyarrow as pa
-
-    columns = {
-        "body": [_bytes(row["body"]) for row in rows],
-        "key": [None if row.get("key") is None else _bytes(row["key"]) for row in rows],
-        "tag": [row.get("tag") for row in rows],
-        "properties": [list((row.get("properties") or {}).items()) for row in rows],
-    }
-    types = {name: MESSAGE_SCHEMA.field(name).type for name in columns}
-    if any(row.get("ordering_key") is not None for row in rows):
-        orders = (row.get("ordering_key") for row in rows)
-        columns["ordering_key"] = [None if order is None else _bytes(order) for order in orders]
-        types["ordering_key"] = pa.binary()
-    try:
-        return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise click.ClickException(f"lines from {first} on: {error}") from error
-
-
-def _bytes(value: Any) -> bytes:
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
-
-
 def _with_constants(
     table: pa.Table, key: str | None, ordering_key: str | None, tag: str | None, properties: dict[str, str]
 ) -> pa.Table:
@@ -333,18 +333,10 @@ def _with_constants(
 
 
 def _delivery_time(text: str) -> datetime | int:
-    if text.isascii() and text.isdigit():
-        return int(text)
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise click.BadParameter(
-            f"{text!r} is neither a time with its zone (2026-11-20T08:00Z) nor milliseconds since 1970",
-            param_hint="--deliver-at",
-        )
-    return at
+        return delivery_time_of(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--deliver-at") from error
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -354,87 +346,35 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _ends(client: Client, topic: str) -> dict[MessageQueue, int]:
-    """Return where each queue that holds anything ends now."""
+def _extents(client: Client, topic: str) -> dict[MessageQueue, QueueOffsets]:
+    """Return the range of each queue that holds anything now."""
     from rocketq.model import MessageQueue
 
     return {
-        MessageQueue(topic, broker, number): queue.max
+        MessageQueue(topic, broker, number): queue
         for broker, description in described(client, topic).items()
         for number, queue in enumerate(description.queues)
         if queue.max > queue.min
     }
 
 
+def _ends(
+    client: Client, topic: str, extents: Mapping[MessageQueue, QueueOffsets], until_us: int | None
+) -> dict[MessageQueue, int]:
+    """Return where to stop in each queue: where it ends now, or before what was stored from a time on."""
+    until = {} if until_us is None else client.offsets_at(topic, until_us)
+    return {queue: min(extent.max, until.get(queue, extent.max)) for queue, extent in extents.items()}
+
+
 def _is_short_of(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> bool:
     return any(positions.get(queue, 0) < end for queue, end in ends.items())
-
-
-class _Template:
-    """`%`-letters filled from a message, as kcat has it; bodies and keys stay bytes."""
-
-    def __init__(self, text: str) -> None:
-        for escape, meant in ESCAPES.items():
-            text = text.replace(escape, meant)
-        parts = text.split("%")
-        self._parts: list[tuple[str, bytes]] = [("", parts[0].encode())]
-        rest = iter(parts[1:])
-        for part in rest:
-            if part == "":
-                self._parts.append(("", b"%" + next(rest, "").encode()))
-            elif part[0] in "skgqbOiT":
-                self._parts.append((part[0], part[1:].encode()))
-            else:
-                raise click.BadParameter(f"%{part[0]} is unknown", param_hint="--format")
-
-    def fill(self, message: Shown) -> bytes:
-        values = {
-            "": b"",
-            "s": message.body,
-            "k": message.key or b"",
-            "g": (message.tag or "").encode(),
-            "q": str(message.queue.queue).encode(),
-            "b": message.queue.broker.encode(),
-            "O": str(message.offset).encode(),
-            "i": message.message_id.encode(),
-            "T": str(message.stored_at_us).encode(),
-        }
-        return b"".join(values[letter] + text for letter, text in self._parts)
 
 
 def _writer(output: str, template: str, documents: list[dict[str, Any]]) -> Callable[[Shown], object]:
     """Return what writes one message; for `-o json` it only gathers, since an array is one document."""
     if output == "table":
-        fill = _Template(template).fill
+        fill = Template(template).fill
         return lambda message: sys.stdout.buffer.write(fill(message))
     if output == "json":
         return lambda message: documents.append(document(message))
-    return lambda message: click.echo(json.dumps(document(message), ensure_ascii=False))
-
-
-def document(message: Shown) -> dict[str, Any]:
-    """Return a message in the form the broker's JSON has: text where it is text, else base64."""
-    document: dict[str, Any] = {
-        "message_id": message.message_id,
-        "topic": message.queue.topic,
-        "broker": message.queue.broker,
-        "queue": message.queue.queue,
-        "offset": message.offset,
-        "tag": message.tag,
-        "properties": message.properties,
-        "born_at_us": message.born_at_us,
-        "stored_at_us": message.stored_at_us,
-    }
-    for name, value in (("key", message.key), ("body", message.body)):
-        document.update(text_or_base64(name, value))
-    return document
-
-
-def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Return a value as a field of a document: as text, or in base64 under a name that says so."""
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
+    return lambda message: click.echo(json_line(document(message)))

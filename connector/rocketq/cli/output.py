@@ -70,6 +70,13 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def done(text: str, rows: Sequence[Row], output: str) -> None:
+    """Tell a person what was done, and a program that asked for it what it was done to."""
+    say(text)
+    if output != "table":
+        show(rows, output)
+
+
 def confirm(name: str, what: str) -> None:
     """Have a person type a name before something cannot be undone; raise click.Abort otherwise."""
     if click.prompt(f"Type {name} to {what}", err=True) != name:

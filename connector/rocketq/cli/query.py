@@ -1,9 +1,8 @@
-"""`rocketq query id|key|time`: looking messages up, without a group."""
+"""`rocketq query id|offset|key|time`: looking messages up, without a group."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import time
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import connect, nameservers_option
-from rocketq.cli.messages import document
+from rocketq.cli.json_lines import document, json_line
 from rocketq.cli.output import output_option, say, show, show_one
 from rocketq.cli.topics import Duration
 
@@ -65,7 +64,7 @@ def allow_missing_option(command: Any) -> Any:
 
 @click.group()
 def query() -> None:
-    """Look messages up by id, key or time."""
+    """Look messages up by id, offset, key or time."""
 
 
 @query.command("id")
@@ -94,6 +93,37 @@ def by_id(message_id: str, topic: str | None, allow_missing: bool, nameservers: 
     _show(found.messages, output)
     say(f"{len(found.messages)} message(s)")
     _warn_of_gaps(found)
+
+
+@query.command("offset")
+@click.argument("topic")
+@click.argument("broker")
+@click.argument("queue", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("-n", "--count", type=click.IntRange(1, 1_000), default=1, show_default=True, help="At most.")
+@nameservers_option
+@output_option
+def by_offset(
+    topic: str, broker: str, queue: int, offset: int, count: int, nameservers: str, output: str
+) -> None:
+    """Show the message at an offset of a queue, and with -n those that follow it.
+
+    \b
+    Examples:
+      rocketq query offset orders broker-a 3 17
+      rocketq query offset orders broker-a 3 0 -n 10
+      rocketq query offset orders broker-a 3 17 -o json | jq -r '.[].body'
+    """
+    from rocketq.model import MessageQueue, message_id
+
+    place = MessageQueue(topic, broker, queue)
+    with connect(nameservers) as client:
+        found = [client.query.by_id(message_id(place, offset))]
+        end = client.describe_topic(topic)[broker].queues[queue].max if count > 1 else offset + 1
+        rest = range(offset + 1, min(offset + count, end))
+        found += [client.query.by_id(message_id(place, each)) for each in rest]
+    _show(found, output)
+    say(f"{len(found)} message(s)")
 
 
 @query.command("key")
@@ -202,7 +232,7 @@ def _show(messages: Iterable[StoredMessage], output: str) -> int:
     if output == "jsonl":
         count = 0
         for message in messages:
-            click.echo(json.dumps(document(message), ensure_ascii=False))
+            click.echo(json_line(document(message)))
             count += 1
         return count
     rows = [_row(message) if output == "table" else document(message) for message in messages]

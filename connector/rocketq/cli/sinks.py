@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import confirm, output_option, say, show
+from rocketq.cli.output import confirm, done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.protocol.sink_documents import SinkDescription
@@ -63,7 +63,8 @@ def describe(name: str, nameservers: str, output: str) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
-def reset(name: str, yes: bool, nameservers: str) -> None:
+@output_option
+def reset(name: str, yes: bool, nameservers: str, output: str) -> None:
     """Forget which batches were decided, so that a query with a new checkpoint can write.
 
     What is written stays. Without a reset such a query is refused, since it numbers its
@@ -79,7 +80,8 @@ def reset(name: str, yes: bool, nameservers: str) -> None:
         if not yes:
             confirm(name, "forget what it has decided")
         coordinator.reset_sink(name)
-    say(f"reset {name} on {coordinator.broker}")
+    rows = [{"sink": name, "broker": coordinator.broker}]
+    done(f"reset {name} on {coordinator.broker}", rows, output)
 
 
 @sink.command("delete")
@@ -88,7 +90,8 @@ def reset(name: str, yes: bool, nameservers: str) -> None:
 @click.option("--force", is_flag=True, help="Give up what is decided and not published everywhere.")
 @click.option("--broker", "only", multiple=True, help="Only on this broker; may be given several times.")
 @nameservers_option
-def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers: str) -> None:
+@output_option
+def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers: str, output: str) -> None:
     """Forget a sink on every broker, with what is staged and undecided. What is written stays.
 
     \b
@@ -102,7 +105,8 @@ def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers
         if not yes:
             confirm(name, f"delete it on {', '.join(brokers)}")
         admin.sinks.delete(name, brokers, force=force)
-    say(f"deleted {name} on {', '.join(brokers)}")
+    rows = [{"sink": name, "broker": broker} for broker in brokers]
+    done(f"deleted {name} on {', '.join(brokers)}", rows, output)
 
 
 def _row(known: SinkDescription) -> dict[str, Any]:

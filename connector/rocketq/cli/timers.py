@@ -66,7 +66,8 @@ def show_timer(timer_id: str, nameservers: str, output: str) -> None:
 @timer.command("cancel")
 @click.argument("timer_ids", nargs=-1, required=True)
 @nameservers_option
-def cancel(timer_ids: tuple[str, ...], nameservers: str) -> None:
+@output_option
+def cancel(timer_ids: tuple[str, ...], nameservers: str, output: str) -> None:
     """Cancel delayed messages: they are not delivered. It is no error if one is cancelled already.
 
     \b
@@ -78,6 +79,8 @@ def cancel(timer_ids: tuple[str, ...], nameservers: str) -> None:
         for timer_id in timer_ids:
             client.timers.cancel(timer_id)
             say(f"cancelled {timer_id}")
+    if output != "table":
+        show([{"timer_id": timer_id, "status": "cancelled"} for timer_id in timer_ids], output)
 
 
 def _row(message: DelayedMessage) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def _row(message: DelayedMessage) -> dict[str, Any]:
 
 
 def _document(message: DelayedMessage) -> dict[str, Any]:
-    from rocketq.cli.messages import text_or_base64
+    from rocketq.cli.json_lines import text_or_base64
 
     made: dict[str, Any] = {
         "timer_id": message.timer_id,

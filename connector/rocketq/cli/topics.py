@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, connect, described, nameservers_option
-from rocketq.cli.output import confirm, output_option, say, show
+from rocketq.cli.output import confirm, done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.model import TopicConfig
@@ -228,7 +228,8 @@ def alter(
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
-def delete(name: str, yes: bool, nameservers: str) -> None:
+@output_option
+def delete(name: str, yes: bool, nameservers: str, output: str) -> None:
     """Delete a topic on every broker; its messages cannot be read any more.
 
     \b
@@ -241,7 +242,8 @@ def delete(name: str, yes: bool, nameservers: str) -> None:
         if not yes:
             confirm(name, f"delete it on {', '.join(brokers)}")
         client.delete_topic(name)
-    say(f"deleted {name} on {', '.join(brokers)}")
+    rows = [{"topic": name, "broker": broker} for broker in brokers]
+    done(f"deleted {name} on {', '.join(brokers)}", rows, output)
 
 
 def _rows(configs: dict[str, TopicConfig]) -> list[dict[str, Any]]:

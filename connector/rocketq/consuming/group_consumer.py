@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.receive_hooks import ReceiveHook
 from rocketq.consuming.records import as_arrow, last_offsets
 from rocketq.consuming.retries import Failure
 from rocketq.errors import Closed, InvalidConfiguration
@@ -143,6 +144,10 @@ class Consumer:
     def resume(self, *queues: MessageQueue) -> None:
         """Go on with paused queues."""
         self._set_paused(queues, False)
+
+    def add_hook(self, hook: ReceiveHook) -> None:
+        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
+        self._reader.add_hook(hook)
 
     # --- life --------------------------------------------------------------------
 

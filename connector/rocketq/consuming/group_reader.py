@@ -22,6 +22,7 @@ from rocketq.consuming.members.local_offsets import OffsetsFile
 from rocketq.consuming.members.member import Member
 from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.consuming.members.sharing_member import SharingMember
+from rocketq.consuming.receive_hooks import ReceiveHook, Watch, not_handled, watched
 from rocketq.consuming.retries import (
     NOT_TAKEN_MS,
     SUSPEND_MS,
@@ -81,6 +82,8 @@ class GroupReader:
             clock,
             self.client_id,
         )
+        #: What sees messages that are handed out, and what becomes of them.
+        self._hooks: tuple[ReceiveHook, ...] = ()
         #: The last error that was logged instead of raised.
         self._logged: Exception | None = None
         beat = heartbeat_of(filters, config, clock)
@@ -124,6 +127,8 @@ class GroupReader:
                     rows, now_ms, self._failed, ordered=self.config.ordered
                 )
                 if delivery is not None:
+                    if self._hooks:
+                        watched(delivery, self._hooks, self.group, self.client_id, self._clock.monotonic_ms)
                     # There is room now, and perhaps a watcher's turn.
                     changed.notify_all()
                     return delivery
@@ -151,6 +156,7 @@ class GroupReader:
             # What is handled already was acknowledged, or put back when a message before it failed.
             if state is None or row >= delivery.rows or delivery.handled[row]:
                 return
+            not_handled(delivery, row)
             if state.is_leaving:
                 state.take_back(delivery, row)
             else:
@@ -202,6 +208,8 @@ class GroupReader:
             state = self._of(delivery)
             if state is None:
                 return
+            if isinstance(delivery.handled, Watch):
+                delivery.handled.fail(row, self.config.ordered)
             decision = after_failure(delivery.attempt_of(row), self._retries, failure.delay_ms)
             now_ms = self._clock.monotonic_ms()
             if isinstance(decision, GiveBack):
@@ -246,6 +254,11 @@ class GroupReader:
         """Return the queue that a delivery is of, None if the member lost it or sought elsewhere."""
         state = self._fetching.prefetch.state(delivery.queue)
         return state if state is not None and any(delivery is one for one in state.out()) else None
+
+    def add_hook(self, hook: ReceiveHook) -> None:
+        """Have a hook see what is handed out from now on (`rocketq.consuming.receive_hooks`)."""
+        with self._fetching.changed:
+            self._hooks = (*self._hooks, hook)
 
     # --- positions ---------------------------------------------------------------
 

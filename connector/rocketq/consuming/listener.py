@@ -18,6 +18,7 @@ from typing import Final
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.receive_hooks import ReceiveHook
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
 from rocketq.protocol.group_documents import Difference
@@ -71,6 +72,10 @@ class Listener:
     def error(self) -> Exception | None:
         """What keeps the listener, or one of its queues, from going on; it is also logged when it begins."""
         return self._reader.error()
+
+    def add_hook(self, hook: ReceiveHook) -> None:
+        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
+        self._reader.add_hook(hook)
 
     def close(self, timeout_ms: int = 30_000) -> bool:
         """Finish the messages that are being handled, commit, give the queues back and leave the group.

@@ -6,6 +6,7 @@
     │   ├── BrokerUnreachable              BROKER_UNREACHABLE
     │   ├── RouteNotFound                  ROUTE_NOT_FOUND
     │   ├── SendFailed                     SEND_FAILED
+    │   ├── TraceNotFound                  TRACE_NOT_FOUND
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
     │   ├── Closed                         CLOSED
     │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
@@ -90,6 +91,7 @@ from rocketq.errors.client_errors import (
     NameServersUnreachable,
     RouteNotFound,
     SendFailed,
+    TraceNotFound,
 )
 from rocketq.errors.consuming_errors import RetriesExhausted
 from rocketq.errors.group_errors import (
@@ -218,6 +220,7 @@ __all__ = [
     "TooManyLeases",
     "TooSlow",
     "TopicNotFound",
+    "TraceNotFound",
     "TransactionDecidedOtherwise",
     "TransactionMisused",
     "TransactionNotFound",

@@ -116,3 +116,19 @@ class Closed(ClientError):
         super().__init__(
             f"{what} is closed.", hint="Open a new one; a closed one is never reused.", facts={"what": what}
         )
+
+
+class TraceNotFound(ClientError):
+    """No trace record of a message was found; `lag_bytes` of the brokers' logs are not indexed yet."""
+
+    code = "TRACE_NOT_FOUND"
+    status = 404
+
+    def __init__(self, message_id: str, lag_bytes: int = 0) -> None:
+        late = f" {lag_bytes} bytes of log are still to be indexed." if lag_bytes else ""
+        super().__init__(
+            f"There is no trace of message {message_id[:200]!r}.{late}",
+            hint="Only clients with a trace record messages: Client(trace=True). Records are sent about a "
+            "second after they are made, and removed with the retention of RMQ_SYS_TRACE_TOPIC.",
+            facts={"message_id": message_id[:200], "lag_bytes": lag_bytes},
+        )

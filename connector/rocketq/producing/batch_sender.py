@@ -28,7 +28,7 @@ from rocketq.config import ProducerConfig
 from rocketq.errors import RocketqError, SendFailed
 from rocketq.model import MessageQueue, SendResult
 from rocketq.producing.attempts.parcels import Parcel, parcels
-from rocketq.producing.attempts.posts import Post
+from rocketq.producing.attempts.posts import Append, Post
 from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.input_batches import OrderedBatch, OrderingKeys, combined, ordered_batches
 from rocketq.producing.selection.queue_selectors import (
@@ -128,6 +128,9 @@ class BatchSender(Generic[R]):
                 replace(one, batch=identified(one.batch, UNIQUE_IDS.many(one.batch.num_rows)))
                 for one in batches
             ]
+        trace = self._delivery.trace
+        if trace is not None and isinstance(self._plan.post, Append):
+            batches = [replace(one, batch=trace.marked_batch(topic, one.batch)) for one in batches]
         queues = self._queues(topic)
         chosen = None if queue is None else resolved_queue(topic, queue, queues)
         for batch in batches:

@@ -23,7 +23,10 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -44,6 +47,8 @@ from rocketq.producing.attempts.parcels import Parcel, parcels
 from rocketq.producing.attempts.posts import APPEND, Post, unique_id_of
 from rocketq.producing.attempts.send_attempts import Delivery
 from rocketq.producing.attempts.send_hooks import SendHook
+from rocketq.producing.attempts.send_spans import SendSpans
+from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.input_batches import OrderingKeys, timed_data
@@ -84,6 +89,8 @@ class Producer:
         clock: Clock | None = None,
         fault: FaultTolerance | None = None,
         group: str | None = None,
+        trace: SendTrace | None = None,
+        spans: SendSpans | None = None,
     ) -> None:
         """With a `group` the producer is a member of this producer group, and every live broker lists it."""
         self.config = config or ProducerConfig()
@@ -93,6 +100,8 @@ class Producer:
         self._selectors = ProducerSelectors(self.fault if self.config.fault_avoidance else None)
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
+        self._delivery.trace = self._trace = trace
+        self._spans = spans
         self._lock = threading.Lock()
         self._closed = False
         self._pipeline: Pipeline | None = None
@@ -194,6 +203,12 @@ class Producer:
         """
         content = body if type(body) is bytes else body_bytes(body)
         fields = checked_fields(key, tag, properties, delay, deliver_at)
+        if self._spans is not None:
+            fields = fields._replace(properties=self._spans.created(topic, fields.properties))
+        if self._trace is not None:
+            properties = self._trace.marked(topic, fields.properties)
+            if properties is not fields.properties:
+                fields = fields._replace(properties=properties)
         destination = self._free.get(topic)
         pipeline = self._pipeline
         if destination is None or pipeline is None:
@@ -378,7 +393,23 @@ class Producer:
         timeout_ms: int | None,
         retries: int,
     ) -> SendResult:
+        send = partial(self._sent_one, topic, order, queue, timeout_ms, retries)
+        return send(message) if self._spans is None else self._spans.sent_one(topic, message, send)
+
+    def _sent_one(
+        self,
+        topic: str,
+        order: bytes | None,
+        queue: MessageQueue | int | None,
+        timeout_ms: int | None,
+        retries: int,
+        message: Message,
+    ) -> SendResult:
         queues = self._queues(topic)
+        if self._trace is not None:
+            properties = self._trace.marked(topic, message.properties)
+            if properties is not message.properties:
+                message = replace(message, properties=properties)
         selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
@@ -403,7 +434,8 @@ class Producer:
         unique_ids: bool = False,
     ) -> list[R]:
         # One group at a time: after a failure nothing more of the data is sent.
-        with self._batch_sender(placing, compression, timeout_ms, post, 1, unique_ids) as sender:
+        span = nullcontext() if self._spans is None else self._spans.sending(topic)
+        with span, self._batch_sender(placing, compression, timeout_ms, post, 1, unique_ids) as sender:
             sender.add(topic, data, placing.queue)
             return sender.finish()
 

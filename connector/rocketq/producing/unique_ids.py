@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketq.model import UNIQUE_ID_PROPERTY
+from rocketq.producing.property_columns import lacks, repeated, with_properties
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 COUNTER_DIGITS: Final = 11
@@ -99,35 +99,10 @@ def identified(batch: pa.RecordBatch, ids: IdRange) -> pa.RecordBatch:
     rows = batch.num_rows
     if column.null_count == rows:
         offsets = np.arange(rows + 1, dtype=np.int32)
-        made = pa.MapArray.from_arrays(offsets, _names(rows), ids.column(rows), PROPERTIES_TYPE)
+        names = repeated(UNIQUE_ID_PROPERTY, rows)
+        made = pa.MapArray.from_arrays(offsets, names, ids.column(rows), PROPERTIES_TYPE)
     else:
-        made = _with_ids(column, ids)
+        lacking = lacks(column, UNIQUE_ID_PROPERTY)
+        own = ids.column(rows).filter(pa.array(lacking))
+        made = with_properties(column, lacking, {UNIQUE_ID_PROPERTY: own})
     return batch.set_column(at, batch.schema.field(at), made)
-
-
-def _with_ids(column: pa.MapArray, ids: IdRange) -> pa.MapArray:
-    """Put an id behind the properties of each row that has none."""
-    rows = len(column)
-    lacks = pc.map_lookup(column, pa.scalar(UNIQUE_ID_PROPERTY), "first").is_null().to_numpy(False)
-    offsets = column.offsets.to_numpy().astype(np.int64)
-    counts = np.diff(offsets)
-    # A null has no properties, even where bytes lie behind it.
-    counts[column.is_null().to_numpy(False)] = 0
-    ends = np.cumsum(counts + lacks)
-    begins = ends - counts - lacks
-    row_of = np.repeat(np.arange(rows), counts)
-    within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    chosen = np.empty(int(ends[-1]), np.int64)
-    chosen[begins[row_of] + within] = offsets[row_of] + within
-    chosen[ends[lacks] - 1] = len(column.keys) + np.flatnonzero(lacks)
-    names = pa.concat_arrays([column.keys, _names(rows)]).take(pa.array(chosen))
-    values = pa.concat_arrays([column.items, ids.column(rows)]).take(pa.array(chosen))
-    made = np.concatenate([[0], ends]).astype(np.int32)
-    return pa.MapArray.from_arrays(made, names, values, PROPERTIES_TYPE)
-
-
-def _names(rows: int) -> pa.StringArray:
-    """Return a column of the name UNIQ_KEY."""
-    name = UNIQUE_ID_PROPERTY.encode()
-    offsets = np.arange(0, (rows + 1) * len(name), len(name), dtype=np.int32)
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(name * rows))

@@ -48,9 +48,18 @@ from rocketq.producing.attempts.attempt_rules import (
     verdict,
 )
 from rocketq.producing.attempts.parcels import Content, Parcel, shared_anew
-from rocketq.producing.attempts.posts import APPEND, Post, append_one, may_be_duplicate, unique_id_of
+from rocketq.producing.attempts.posts import (
+    APPEND,
+    Append,
+    AppendOne,
+    Post,
+    append_one,
+    may_be_duplicate,
+    unique_id_of,
+)
 from rocketq.producing.attempts.send_hooks import SendAttempt, SendHook, observed
 from rocketq.producing.attempts.send_slots import SendSlot, SendSlots
+from rocketq.producing.attempts.send_trace import SendTrace, is_traced, traced, traced_one
 from rocketq.producing.selection.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection
@@ -98,6 +107,8 @@ class Delivery:
         self._slots = SendSlots()
         #: What sees each attempt.
         self.hooks: tuple[SendHook, ...] = ()
+        #: What records the way of some messages.
+        self.trace: SendTrace | None = None
         #: What was made of the last route seen of each topic: many sends share a route.
         self._known: dict[str, _Known] = {}
 
@@ -206,7 +217,9 @@ class Delivery:
         plain = append_one(message, slot) if compression is None else None
         failure: RocketqError | None = None
         if plain is not None:
-            ask = partial(plain.to_queue, queue=queue)
+            ask: Callable[..., SendResult] = partial(plain.to_queue, queue=queue)
+            if self.trace is not None and is_traced(message):
+                ask = traced_one(self.trace, queue, message, ask, self.now_ms)
             try:
                 size = len(message.body)
                 is_last = selector.ordered and slot is None
@@ -285,6 +298,8 @@ class Delivery:
         def ask(broker: BrokerApi, *, timeout_ms: int) -> list[R]:
             return post(broker, parcel, content, timeout_ms)
 
+        if self.trace is not None and isinstance(post, Append | AppendOne):
+            ask = traced(self.trace, parcel, len(trip.attempts) + 1, ask, self.now_ms)
         count = sum(piece.batch.num_rows for piece in parcel.slices)
         return self._asked(
             parcel.topic, parcel.broker, count, content.nbytes, not may_come_again, trip, ask, is_cheap

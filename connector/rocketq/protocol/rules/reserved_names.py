@@ -10,6 +10,9 @@ the user's. Topics that bear such a name already can be read, altered and delete
     groups              names beginning with CID_RMQ_SYS_ or like a topic's prefix, and those listed below;
                         a group has at most 120 characters, since its topics have 127
 
+One system topic is open, since clients write it: RMQ_SYS_TRACE_TOPIC, which has their trace records. It can
+be created and sent to, and is a system topic otherwise.
+
 Beginnings are compared without regard to case, so that no name looks like a system's; listed
 names are compared as they are written.
 """
@@ -21,6 +24,9 @@ from typing import Final
 from rocketq.errors import InvalidName
 from rocketq.errors.message_errors import ReservedName
 from rocketq.model import is_legal_name
+
+#: The topic of trace records (RocketMQ: TopicValidator.RMQ_SYS_TRACE_TOPIC).
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 _RETRY_PREFIX: Final = "%RETRY%"
 _DEAD_LETTER_PREFIX: Final = "%DLQ%"
@@ -67,7 +73,7 @@ def is_system_topic(name: str) -> bool:
 
 
 def is_reserved_topic(name: str) -> bool:
-    """Whether users may not create a topic of this name, nor send to it."""
+    """Whether the system keeps a name for itself: users do not create such a topic, nor send to it."""
     return name in _SYSTEM_TOPICS or name.upper().startswith(_TOPIC_PREFIXES)
 
 
@@ -85,7 +91,7 @@ def check_name(kind: str, name: str) -> None:
 def check_user_topic(name: str) -> None:
     """Raise InvalidName or ReservedName unless users may create a topic of this name and send to it."""
     check_name("topic", name)
-    if is_reserved_topic(name):
+    if is_reserved_topic(name) and name != TRACE_TOPIC:
         raise ReservedName("topic", name)
 
 

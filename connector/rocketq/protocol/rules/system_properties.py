@@ -7,6 +7,7 @@ three meanings, and a name of RocketMQ's is never carried along silently:
 
     honoured   KEYS: further keys, separated by spaces; they are searched for and filtered by
                UNIQ_KEY: the message's own id, which producers make; it is searched for
+               TRACE_ON: whether clients that trace record the message's way, `true` or `false`
                Those that say when a message is to be delivered (`delivery_time`)
     refused    every name below: what it asks for is not there, or is given in another way
     free       all other names, TRACE_CONTEXT among them, which tracers write for each other
@@ -24,6 +25,8 @@ from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES
 
 #: Further keys of a message, separated by spaces. It is honoured, as `model.UNIQUE_ID_PROPERTY` is.
 KEYS: Final = "KEYS"
+#: Whether a message's way is recorded (RocketMQ: PROPERTY_TRACE_SWITCH). It is honoured by clients.
+TRACE_ON: Final = "TRACE_ON"
 
 _TIMER: Final = "is written by RocketMQ's timer for itself"
 _TRANSACTION: Final = "is written by RocketMQ for a transaction, which is no property of its messages here"
@@ -53,7 +56,7 @@ _REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     _WRITTEN: (
         *("EXTEND_UNIQ_INFO", "DUP_INFO", "INSTANCE_ID", "BUYER_ID", "CLUSTER"),
-        *("MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP", "__BORNHOST"),
+        *("MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "BORN_TIMESTAMP", "__BORNHOST"),
     ),
 }
 

@@ -1,0 +1,1 @@
+"""The way of messages: who sent, received and acknowledged them, recorded in a topic and found again."""

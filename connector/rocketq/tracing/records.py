@@ -1,0 +1,86 @@
+"""Trace records: one thing that happened to one message, and how it lies in the trace topic.
+
+    Pub         a producer made an attempt to send it
+    SubBefore   a consumer handed it out
+    SubAfter    a consumer learned what became of it
+
+The names of the types are RocketMQ's (TraceType). A record is a message of `RMQ_SYS_TRACE_TOPIC`: its body is
+JSON, its tag the type. Its key is the id that the producer gave the traced message, and the id of the traced
+message's place is a further key, so both ids find it. Without an id of its own a message has its place alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.protocol.rules.system_properties import KEYS
+
+ACKNOWLEDGED: Final = "ACKNOWLEDGED"
+FAILED: Final = "FAILED"
+
+
+class TraceType(StrEnum):
+    """RocketMQ's TraceType, as far as there is such a thing here."""
+
+    PUB = "Pub"
+    SUB_BEFORE = "SubBefore"
+    SUB_AFTER = "SubAfter"
+
+
+class TraceRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One record. What is not known, or means nothing for its type, is None."""
+
+    type: TraceType
+    #: When it began: the attempt, or the handling. Of SubAfter, when the outcome was known. In µs since 1970.
+    at_us: int
+    topic: str
+    broker: str
+    #: The program that says so: a member's client id, or its client's.
+    client_id: str
+    #: 1 for the first attempt of this producer, or of this member of the group.
+    attempt: int
+    #: The id that the producer gave the message.
+    unique_id: str | None = None
+    #: The id of its place, once it has one; of a delayed message the timer id.
+    message_id: str | None = None
+    group: str | None = None
+    #: How long the attempt took, or the time from handing out to the outcome.
+    elapsed_ms: int | None = None
+    #: Of Pub the status or the error's code, of SubAfter ACKNOWLEDGED or FAILED.
+    outcome: str | None = None
+    error: str | None = None
+    key: str | None = None
+    tag: str | None = None
+    body_bytes: int | None = None
+    stored_at_us: int | None = None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(TraceRecord)
+
+
+def record_batch(records: Sequence[TraceRecord]) -> pa.RecordBatch:
+    """Return records as messages of the trace topic."""
+    columns = {
+        "key": [(each.unique_id or each.message_id or "").encode() for each in records],
+        "tag": [each.type.value for each in records],
+        "body": [_ENCODER.encode(each) for each in records],
+        "properties": [None if each.message_id is None else [(KEYS, each.message_id)] for each in records],
+        "born_at": [each.at_us for each in records],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in MESSAGE_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
+
+
+def read_record(body: bytes) -> TraceRecord | None:
+    """Return the record in a message of the trace topic; None for what is no record, such as RocketMQ's."""
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

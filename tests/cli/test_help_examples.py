@@ -1,0 +1,129 @@
+"""The examples in every `--help`: all of them are understood, and all that a cluster can answer run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+
+from rocketq import Client, GroupNotFound, LocalCluster, Message, MessageQueue, TransactionState
+from rocketq.admin.live_masters import LiveMasters
+from rocketq.cli.main import rocketq as command_tree
+from rocketq.net.route_cache import RouteCache
+from rocketq.net.transport import Transport
+
+#: Ids in the examples, which a test replaces by those of its own.
+TIMER_ID: Final = "broker-a:orders:0:@40960.0"
+TRANSACTION: Final = "5f0c7b1e2d3a4c5b8e9f0a1b2c3d4e5f"
+UNIQUE_ID: Final = "9B1F00C4000A5F19A7E3B1C2D00000000001"
+#: What starts servers, or asks for what this machine does not have: it is only understood.
+NOT_RUN: Final = re.compile(r"rocketq (up|demo|doctor|nameserver|broker run)|10\.0\.0\.1|broker-c")
+#: What a command that asks before it acts is answered.
+ANSWERS: Final = {"topic delete": "orders", "group delete": "billing", "group reset": "billing",
+                  "group clone": "billing-2", "sink": "orders-copy", "tx": TRANSACTION}  # fmt: skip
+
+
+def examples(command: Any = command_tree) -> Iterator[str]:
+    for below in getattr(command, "commands", {}).values():
+        yield from examples(below)
+    if not hasattr(command, "commands"):
+        yield from (line.strip() for line in command.help.split("Examples:")[1].splitlines() if line.strip())
+
+
+ALL: Final = list(examples())
+
+
+@pytest.mark.parametrize("example", ALL)
+def test_every_example_is_understood(example: str) -> None:
+    """The command line reads each call of rocketq in it; nothing is done."""
+    for call in re.findall(r"(?:^|[|] (?:xargs )?)rocketq ([^|<]*)", re.sub(r"'[^']*'", "'x'", example)):
+        command: Any = command_tree
+        words = shlex.split(call)
+        context = click.Context(command, info_name="rocketq", obj={})
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        if "xargs" in example and words == []:
+            words.append(TIMER_ID)
+        if "--help" not in words:
+            command.make_context(command.name, words, parent=context)
+
+
+@pytest.fixture(scope="module")
+def orders() -> Iterator[LocalCluster]:
+    """A cluster of its own, since the examples name a topic and brokers."""
+    with LocalCluster(brokers=2) as running:
+        yield running
+
+
+def prepared(cluster: LocalCluster, example: str) -> str:
+    """Make what the examples speak of; return the example with the ids that things have here."""
+    with Client(cluster.nameservers, trace=True) as mq, mq.producer() as producer:
+        if "orders" in mq.topics():
+            mq.delete_topic("orders")
+        for group in ("billing", "billing-2"):
+            with suppress(GroupNotFound):
+                mq.groups.delete(group, force=True)
+        if example.startswith("rocketq topic create") and "--if-absent" not in example:
+            return example
+        mq.create_topic("orders", 4)
+        paid = Message(b'{"amount": 120}', b"o-1", "paid", {"amount": "120", "region": "eu"})
+        for queue in (0, 3):
+            producer.send_batch("orders", [paid] * 20, queue=MessageQueue("orders", "broker-a", queue))
+        with mq.pull_consumer("orders", group="billing") as consumer:
+            consumer.poll()
+            consumer.commit()
+        if "timer" in example:
+            delayed = producer.send("orders", b"later", delay="1h")
+            example = example.replace(TIMER_ID, delayed.message_id)
+        if "rocketq tx" in example:
+            with (
+                mq.transactions("orders-tx", lambda _: TransactionState.UNKNOWN) as transactions,
+                transactions.transaction("orders", b"half") as begun,
+            ):
+                begun.leave_to_check()
+            example = example.replace(TRANSACTION, begun.id)
+        if "rocketq sink" in example:
+            with Transport() as transport:
+                for each in LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis():
+                    each.register_sink("orders-copy", "broker-a")
+                    if each.broker == "broker-a":
+                        each.begin_run("orders-copy", "run-1", "query-1")
+        if UNIQUE_ID in example or "rocketq trace" in example:
+            sent = producer.send("orders", b"x", queue=MessageQueue("orders", "broker-a", 3))
+            assert mq.tracing is not None
+            mq.tracing.flush()
+            while not mq.query.by_key("RMQ_SYS_TRACE_TOPIC", str(sent.unique_id)).messages:
+                continue
+            example = example.replace(UNIQUE_ID, str(sent.unique_id))
+            if "rocketq trace" in example:
+                example = example.replace("broker-a:orders:3:17", sent.message_id)
+    return example
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [example for example in ALL if not NOT_RUN.search(example)])
+def test_every_example_runs(orders: LocalCluster, tmp_path: Path, example: str) -> None:
+    (tmp_path / "access.log").write_text("GET /\n")
+    (tmp_path / "orders.json").write_text('{"id": "o-1", "customer": "c-1"}\n')
+    line = prepared(orders, example)
+    if "--follow" in line:
+        line += " -n 1"
+    answer = next((text for name, text in ANSWERS.items() if example.startswith(f"rocketq {name}")), "")
+    if example.startswith("rocketq tx"):
+        answer = line.split()[3] if len(line.split()) > 3 else ""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "ROCKETQ_NAMESERVERS": ",".join(orders.nameservers)}
+    done = subprocess.run(
+        ["bash", "-uo", "pipefail", "-c", line], cwd=tmp_path, env=env, input=f"{answer}\n",
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
