@@ -12,6 +12,7 @@ ALL: Final = (
     "spark_write", "spark_sink", "spark_small_batches",
     "sync_send", "accumulated_sends", "small_sends", "group_commit", "tag_filter", "key_index", "restart",
     "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "transactions",
+    "asyncio_clients",
 )  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results")
 

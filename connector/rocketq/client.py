@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -42,7 +42,17 @@ from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
 
-Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer)
+
+class Closable(Protocol):
+    """What a client makes, and closes when it is closed itself."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def close(self) -> object: ...
+
+
+Made = TypeVar("Made", bound=Closable)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -77,7 +87,7 @@ class Client:
         self.timers = Timers(self._transport, self._routes)
         self._fault = FaultTolerance()
         self._lock = threading.Lock()
-        self._open: list[Producer | PullConsumer | Consumer | Listener | TransactionProducer] = []
+        self._open: list[Closable] = []
         self._closed = False
 
     def __repr__(self) -> str:

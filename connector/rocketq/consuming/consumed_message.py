@@ -134,10 +134,10 @@ class Delivery:
         return self._others[name][row]
 
 
-class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """A message as a member of a consumer group gets it. It stays usable after the consumer moved on.
+class MessageView(msgspec.Struct, frozen=True, gc=False):
+    """What a message of a delivery says. It stays usable after the consumer moved on.
 
-    It has what `StoredMessage` has, and `attempt`, `ack` and `nack`.
+    It has what `StoredMessage` has, and `attempt`.
     """
 
     _delivery: Delivery
@@ -188,6 +188,14 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
         """1 when this member hands it out for the first time, 2 after one failure, and so on."""
         return self._delivery.attempt
 
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"
+
+
+class ConsumedMessage(MessageView, frozen=True, gc=False):
+    """A message as a member of a consumer group gets it: a view that can be acknowledged."""
+
     def ack(self) -> None:
         """Say that the message is handled: the group's offset may pass it. Twice is no error."""
         self._delivery.handled[self._row] = 1
@@ -199,6 +207,3 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
         not pass it before it is acknowledged. After `ack` it does nothing.
         """
         self._delivery.fail(self._row, delay_ms)
-
-    def __repr__(self) -> str:
-        return f"ConsumedMessage({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"

@@ -7,6 +7,7 @@
     │   ├── RouteNotFound                  ROUTE_NOT_FOUND
     │   ├── SendFailed                     SEND_FAILED
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
+    │   ├── WrongEventLoop                 WRONG_EVENT_LOOP
     │   ├── Closed                         CLOSED
     │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
@@ -84,6 +85,7 @@ from rocketq.errors.client_errors import (
     NameServersUnreachable,
     RouteNotFound,
     SendFailed,
+    WrongEventLoop,
 )
 from rocketq.errors.consuming_errors import RetriesExhausted
 from rocketq.errors.group_errors import (
@@ -204,5 +206,6 @@ __all__ = [
     "TransactionNotFound",
     "UnreadMessages",
     "UnsupportedMediaType",
+    "WrongEventLoop",
     "by_code",
 ]

@@ -105,7 +105,7 @@ class Pipeline:
         """Refuse further messages, send those that wait, and end the threads."""
         with self._lock:
             self._closed = True
-            self._room.notify_all()
+            self._announce_room()
         self.flush()
         with self._lock:
             self._watch.notify_all()
@@ -130,6 +130,10 @@ class Pipeline:
         if self._closed:
             raise Closed("The producer")
 
+    def _announce_room(self) -> None:
+        """Have callers look whether there is room now, or whether it has become useless to wait."""
+        self._room.notify_all()
+
     def _tell(self, batch: Batch, row: int) -> None:
         """Have a thread look at a batch that is new or due."""
         if row == 0:
@@ -143,7 +147,7 @@ class Pipeline:
     def _cancel(self, batch: Batch, row: int) -> bool:
         with self._lock:
             taken_out = self._accumulator.take_out(batch, row, CancelledError())
-            self._room.notify_all()
+            self._announce_room()
         return taken_out
 
     # --- the sending threads -----------------------------------------------------
@@ -193,7 +197,7 @@ class Pipeline:
         with self._lock:
             self._accumulator.done(batch, failed, error)
             batch.outcome.settle(count, parts, error)
-            self._room.notify_all()
+            self._announce_room()
             if batch.destination.queue is not None:
                 # What waited behind it may be due, and this thread makes callbacks first.
                 self._wake_one()
