@@ -58,9 +58,14 @@ class HomeLoop:
     def _make_calls(self) -> None:
         # Cleared before the deque is looked at: whoever adds later wakes the loop again.
         self._is_woken = False
-        while self._calls:
-            call, argument = self._calls.popleft()
-            call(argument)
+        try:
+            while self._calls:
+                call, argument = self._calls.popleft()
+                call(argument)
+        finally:
+            # After a defect in one call the others are made all the same, in a later turn of the loop.
+            if self._calls and self.loop is not None:
+                self.loop.call_soon(self._make_calls)
 
 
 class News:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -48,6 +49,14 @@ T = TypeVar("T")
 MESSAGES_PER_TURN: Final = 256
 
 
+@dataclass(slots=True)
+class _Asking:
+    """Tasks that wait for a route: how many, and whose turn it is."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    tasks: int = 0
+
+
 class AsyncProducer:
     """Sends messages to topics; made by `AsyncClient.producer`. `close` sends what still waits.
 
@@ -64,9 +73,11 @@ class AsyncProducer:
         self._core = make(partial(home.post, self._note_room, None))
         self.config: ProducerConfig = self._core.config
         self.fault: FaultTolerance = self._core.fault
-        #: Tasks that wait for a place or a route take it in the order in which they came.
+        #: Tasks that wait for a place in the buffer take it in the order in which they came.
         self._turn = asyncio.Lock()
         self._waiting = 0
+        #: Tasks that wait for the route of a topic, in the order in which they came.
+        self._asking: dict[str, _Asking] = {}
         self._since_turn = 0
         self._is_hurrying = False
         self.flush = calls.twin(self._core.flush)
@@ -140,7 +151,7 @@ class AsyncProducer:
             self._since_turn < MESSAGES_PER_TURN
             and not self._waiting
             and get_running_loop() is self._home.loop
-            and (is_anywhere or self._core.is_ready(topic))
+            and (is_anywhere or self._is_ready(topic))
         ):
             try:
                 taken = self._core.submit(
@@ -289,25 +300,39 @@ class AsyncProducer:
     async def _admitted(self, topic: str, attempt: Callable[[], T], route_of: str | None) -> T:
         """Make an attempt as soon as there is room, and once the route of `route_of` is known."""
         self._home.check()
+        if route_of is not None and not self._is_ready(route_of):
+            await self._make_ready(route_of)
         # Whoever comes later waits behind this one.
         self._waiting += 1
         try:
-            return await self._in_turn(topic, attempt, route_of)
+            return await self._in_turn(topic, attempt)
         finally:
             self._waiting -= 1
 
-    async def _in_turn(self, topic: str, attempt: Callable[[], T], route_of: str | None) -> T:
+    def _is_ready(self, topic: str) -> bool:
+        """Whether a message for a queue of a topic waits neither for the route nor for those before it."""
+        return topic not in self._asking and self._core.is_ready(topic)
+
+    async def _make_ready(self, topic: str) -> None:
+        """Wait for the route of a topic, and for those that came before; messages for other topics go on."""
+        asking = self._asking.setdefault(topic, _Asking())
+        asking.tasks += 1
+        try:
+            async with asking.turn:
+                if not self._core.is_ready(topic):
+                    await self._calls.run(partial(self._core.make_ready, topic))
+        finally:
+            asking.tasks -= 1
+            if not asking.tasks:
+                del self._asking[topic]
+
+    async def _in_turn(self, topic: str, attempt: Callable[[], T]) -> T:
         timeout_ms = self.config.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000) as limit, self._turn:
                 if self._since_turn >= MESSAGES_PER_TURN:
                     self._since_turn = 0
                     await asyncio.sleep(0)
-                if route_of is not None and not self._core.is_ready(route_of):
-                    # The calls to NameServers have limits of their own.
-                    limit.reschedule(None)
-                    await self._calls.run(partial(self._core.make_ready, route_of))
-                    limit.reschedule(self._home.check().time() + timeout_ms / 1000)
                 while True:
                     self._room.clear()
                     try:
@@ -317,7 +342,7 @@ class AsyncProducer:
         except TimeoutError:
             if not limit.expired():
                 raise
-            why = f"the send buffer stayed full for {timeout_ms} ms"
+            why = f"there was no place for it in the send buffer of {self.config.buffer_bytes} bytes"
             raise SendFailed(topic, [why], timeout_ms, may_be_stored=False) from None
 
     def _note_room(self, _: None) -> None:

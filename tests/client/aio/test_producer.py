@@ -15,16 +15,18 @@ from rocketq import (
     InvalidMessage,
     LocalCluster,
     Message,
+    NameServersUnreachable,
     RouteNotFound,
     SendFailed,
     TooLarge,
 )
 from rocketq.errors import RocketqError
+from rocketq.net.transport import Transport
 from rocketq.producing.attempts.send_hooks import SendAttempt
 from rocketq.producing.staged_send import participants, rows_by_topic
 from tests.client.aio.asyncio_support import WAIT_MS, WAIT_S, run, stored
 from tests.support.small_cluster import TOPIC, SmallCluster
-from tests.support.small_server import Answer
+from tests.support.small_server import Answer, Asked, SmallServer
 
 
 class Requests:
@@ -155,6 +157,35 @@ def test_a_submit_waits_for_room_and_others_keep_their_turn(
     )
 
 
+def test_a_route_that_does_not_come_holds_only_its_own_topic() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    async def work(nameserver: str) -> None:
+        async with AsyncClient(nameserver) as client:
+            producer = client.producer(retries=0)
+            slow = asyncio.create_task(producer.submit("slow", b"a", ordering_key="k"))
+            await asyncio.to_thread(asked.wait)
+            await (await producer.submit(TOPIC, b"b", ordering_key="k"))
+            await producer.send(TOPIC, b"c")
+            assert not slow.done()
+            answer.set()
+            with pytest.raises(NameServersUnreachable):
+                await slow
+
+    with SmallCluster() as small, Transport() as transport:
+
+        def respond(request: Asked) -> Answer:
+            if request.path.endswith("/slow"):
+                asked.set()
+                answer.wait()
+                return Answer(hang_up=True)
+            found = transport.call("GET", small.nameserver, request.path, query=request.query)
+            return Answer(body=bytes(found.body))
+
+        with SmallServer(respond) as front:
+            asyncio.run(work(front.address))
+
+
 def test_a_buffer_that_stays_full_is_an_error_that_says_so(cluster: LocalCluster, topic: str) -> None:
     requests = Requests(held=True)
 
@@ -163,7 +194,7 @@ def test_a_buffer_that_stays_full_is_an_error_that_says_so(cluster: LocalCluster
         producer = client.producer(buffer_bytes=250, batch_bytes=100, timeout_ms=100)
         producer.add_hook(requests)
         first = await producer.submit(topic, b"a")
-        with pytest.raises(SendFailed, match="stayed full") as failed:
+        with pytest.raises(SendFailed, match="no place for it in the send buffer of 250 bytes") as failed:
             await producer.submit(topic, b"b")
         assert failed.value.facts["may_be_stored"] is False
         with pytest.raises(TooLarge):
