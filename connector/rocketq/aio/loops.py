@@ -40,38 +40,46 @@ class Left:
 
 
 class MessageLoop(AsyncIterator[AsyncConsumedMessage]):
-    """Messages one by one. The one at `_row` is being handled; it is -1 before the first of a delivery."""
+    """Messages one by one. The one at `_row` is being handled."""
+
+    __slots__ = (
+        "__weakref__", "_delivery", "_handled", "_intake", "_is_auto", "_is_ended", "_left", "_messages",
+        "_reader", "_row", "_rows",
+    )  # fmt: skip
 
     def __init__(self, reader: GroupReader, intake: Intake, left: Left, is_auto: bool) -> None:
         self._reader, self._intake, self._left, self._is_auto = reader, intake, left, is_auto
         self._delivery: Delivery | None = None
         self._messages: list[AsyncConsumedMessage] = []
-        self._row = -1
+        self._row, self._rows = -1, 0
+        #: Of each message, whether the next one was asked for: that of the delivery, if this acknowledges it.
+        self._handled = bytearray()
         self._is_ended = False
 
     def __aiter__(self) -> MessageLoop:
         return self
 
     async def __anext__(self) -> AsyncConsumedMessage:
-        delivery = self._delivery
+        delivery, row = self._delivery, self._row + 1
+        if row < self._rows and delivery is not None and not delivery.is_recalled:
+            self._handled[row - 1] = 1
+            self._row = row
+            return self._messages[row]
         if delivery is not None:
-            row = self._row
-            if self._is_auto and row >= 0:
-                delivery.handled[row] = 1
-            self._row = row = row + 1
-            if row < len(self._messages) and not delivery.is_recalled:
-                return self._messages[row]
-            self._delivery = None
+            self._handled[row - 1] = 1
+            self._drop()
             self._reader.take_back(delivery, row)
         self._reader.settled()
         try:
             if self._is_ended:
                 raise StopAsyncIteration
-            delivery = await self._intake.hand_out(LOOP_MESSAGES, None)
+            taken = await self._intake.hand_out(LOOP_MESSAGES, None)
         except Closed:
             raise StopAsyncIteration from None
-        assert delivery is not None
-        self._delivery, self._messages, self._row = delivery, messages_of(delivery), 0
+        assert taken is not None
+        self._delivery, self._messages = taken, messages_of(taken)
+        self._row, self._rows = 0, taken.rows
+        self._handled = taken.handled if self._is_auto else bytearray(taken.rows)
         return self._messages[0]
 
     def recall(self, queues: Collection[MessageQueue]) -> None:
@@ -82,10 +90,14 @@ class MessageLoop(AsyncIterator[AsyncConsumedMessage]):
     def leave(self) -> None:
         """End the loop: its last message is not acknowledged, and those behind it are given back."""
         self._is_ended = True
-        delivery, self._delivery = self._delivery, None
+        delivery, row = self._delivery, self._row
         if delivery is not None:
-            self._left.message = (delivery, self._row)
-            self._reader.take_back(delivery, self._row + 1)
+            self._drop()
+            self._left.message = (delivery, row)
+            self._reader.take_back(delivery, row + 1)
+
+    def _drop(self) -> None:
+        self._delivery, self._messages, self._rows = None, [], 0
 
     def __del__(self) -> None:
         self.leave()

@@ -302,8 +302,9 @@ def test_work_that_keeps_the_loop_busy_does_not_end_the_membership(
         return member.last_heard_ms
 
     async def work(client: AsyncClient) -> None:
-        settings = {"heartbeat_ms": 50, "session_timeout_ms": SESSION_TIMEOUT_MS_MIN}
-        async with client.consumer("a-busy", [topic], **settings) as consumer:
+        async with client.consumer(
+            "a-busy", [topic], heartbeat_ms=50, session_timeout_ms=SESSION_TIMEOUT_MS_MIN
+        ) as consumer:
             # This blocks the loop, as it should not be: until the member was heard of several times.
             heard, before = 0, last_heard_ms(consumer.client_id)
             while heard < 3:

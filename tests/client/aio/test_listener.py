@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -203,9 +204,10 @@ def test_what_is_no_coroutine_function_is_refused(cluster: LocalCluster, topic: 
             """Handle nothing."""
 
     async def work(client: AsyncClient) -> None:
-        for function in (print, lambda message: message, "print"):
+        wrong: list[Any] = [print, lambda message: message, "print"]
+        for function in wrong:
             with pytest.raises(InvalidConfiguration, match="no coroutine function"):
-                client.listener(topic, function, group="g")  # type: ignore[call-overload]
+                client.listener(topic, function, group="g")
         with pytest.raises(InvalidConfiguration, match="workers"):
             client.listener(topic, Handler(), group="g", workers=0)
         with pytest.raises(InvalidConfiguration, match="acknowledges a message when"):
