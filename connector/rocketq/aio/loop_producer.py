@@ -59,13 +59,22 @@ class LoopPipeline(Pipeline):
         room: Room,
     ) -> None:
         self._send_one, self._news = send_one, room
+        #: `hurry` follows in this turn of the loop, so a new batch wakes nobody before it.
+        self.is_hurrying = False
         super().__init__(send, config, clock)
 
     def hurry(self) -> None:
         """Send everything now, as far as a thread is free."""
         with self._lock:
+            self.is_hurrying = False
             self._accumulator.hurry()
             self._wake_one()
+
+    def _tell(self, batch: Batch, row: int) -> None:
+        if self.is_hurrying and row == 0 and not batch.is_full:
+            self._enter(batch)
+        else:
+            super()._tell(batch, row)
 
     def _sent(self, batch: Batch, rows: list[int] | None) -> Iterable[tuple[Rows, SendResult]]:
         """Send a batch. A single message without an order needs no Arrow, and goes as by `send`."""
@@ -114,6 +123,11 @@ class LoopProducer(Producer):
     def make_ready(self, topic: str) -> None:
         """Learn the queues of a topic, creating it where that is allowed; raises as `send`."""
         self._queues(topic)
+
+    def expect_hurry(self) -> None:
+        """Say that `hurry` follows in this turn of the loop."""
+        if isinstance(self._pipeline, LoopPipeline):
+            self._pipeline.is_hurrying = True
 
     def hurry(self) -> None:
         """Send what was submitted without waiting for more."""

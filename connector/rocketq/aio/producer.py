@@ -105,13 +105,13 @@ class AsyncProducer:
         `timeout_ms` of its own a message travels alone.
         """
         if timeout_ms is None:
+            self._hurry_soon()
             future = await self.submit(
                 topic, body, key=key, tag=tag, properties=properties, ordering_key=ordering_key, queue=queue,
                 delay=delay, deliver_at=deliver_at,
             )  # fmt: skip
-            if not self._is_hurrying:
-                self._is_hurrying = True
-                get_running_loop().call_soon(self._hurry)
+            # If it had to wait for room, the loop has turned.
+            self._hurry_soon()
             try:
                 return await future
             except asyncio.CancelledError:
@@ -347,6 +347,13 @@ class AsyncProducer:
 
     def _note_room(self, _: None) -> None:
         self._room.set()
+
+    def _hurry_soon(self) -> None:
+        """Send what is submitted in this turn of the loop when the turn ends."""
+        if not self._is_hurrying:
+            self._is_hurrying = True
+            self._home.check().call_soon(self._hurry)
+            self._core.expect_hurry()
 
     def _hurry(self) -> None:
         self._is_hurrying = False

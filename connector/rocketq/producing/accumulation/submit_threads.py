@@ -137,9 +137,12 @@ class Pipeline:
     def _tell(self, batch: Batch, row: int) -> None:
         """Have a thread look at a batch that is new or due."""
         if row == 0:
-            self._outstanding.add(batch)
-            batch.outcome.on_cancel = partial(self._cancel, batch)
+            self._enter(batch)
         self._wake_one()
+
+    def _enter(self, batch: Batch) -> None:
+        self._outstanding.add(batch)
+        batch.outcome.on_cancel = partial(self._cancel, batch)
 
     def _wake_one(self) -> None:
         (self._watch if self._is_watched else self._idle).notify()
