@@ -12,7 +12,7 @@ ALL: Final = (
     "spark_write", "spark_sink", "spark_small_batches",
     "sync_send", "accumulated_sends", "small_sends", "group_commit", "tag_filter", "key_index", "restart",
     "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "retried", "transactions",
-    "leases", "idempotent", "trace",
+    "leases", "idempotent", "trace", "asyncio_clients",
 )  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results")
 

@@ -16,6 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
+    from rocketq.aio.client import AsyncClient
+    from rocketq.aio.consumed_message import AsyncConsumedMessage
+    from rocketq.aio.consumer import AsyncConsumer
+    from rocketq.aio.listener import AsyncListener
+    from rocketq.aio.producer import AsyncProducer
+    from rocketq.aio.pull_consumer import AsyncPullConsumer
+    from rocketq.aio.send_future import AsyncSendFuture
+    from rocketq.aio.simple_consumer import AsyncLeasedMessage, AsyncSimpleConsumer
+    from rocketq.aio.transactions import AsyncTransaction, AsyncTransactionProducer
     from rocketq.client import Client
     from rocketq.config import (
         ConsumerConfig,
@@ -72,6 +81,7 @@ if TYPE_CHECKING:
         TransactionDecidedOtherwise,
         TransactionMisused,
         TransactionNotFound,
+        WrongEventLoop,
     )
     from rocketq.errors.message_errors import InvalidMessage, ReservedName
     from rocketq.local_cluster.cluster import LocalCluster
@@ -103,6 +113,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CONSUMED_SCHEMA",
     "MESSAGE_SCHEMA",
+    "AsyncClient",
+    "AsyncConsumedMessage",
+    "AsyncConsumer",
+    "AsyncLeasedMessage",
+    "AsyncListener",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "AsyncSendFuture",
+    "AsyncSimpleConsumer",
+    "AsyncTransaction",
+    "AsyncTransactionProducer",
     "BrokerUnavailable",
     "BrokerUnreachable",
     "ByHash",
@@ -184,10 +205,23 @@ __all__ = [
     "TransactionProducer",
     "TransactionState",
     "TransportConfig",
+    "WrongEventLoop",
 ]
 
 #: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
 _NAMES: Final = {
+    "rocketq.aio.client": ("AsyncClient",),
+    "rocketq.aio.consumed_message": ("AsyncConsumedMessage",),
+    "rocketq.aio.consumer": ("AsyncConsumer",),
+    "rocketq.aio.listener": ("AsyncListener",),
+    "rocketq.aio.producer": ("AsyncProducer",),
+    "rocketq.aio.pull_consumer": ("AsyncPullConsumer",),
+    "rocketq.aio.simple_consumer": ("AsyncLeasedMessage", "AsyncSimpleConsumer"),
+    "rocketq.aio.send_future": ("AsyncSendFuture",),
+    "rocketq.aio.transactions": (
+        "AsyncTransaction",
+        "AsyncTransactionProducer",
+    ),
     "rocketq.client": ("Client",),
     "rocketq.config": (
         "ConsumerConfig",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -63,7 +63,17 @@ if TYPE_CHECKING:
 
     from rocketq.tracing.spans import MessageSpans
 
-Made = TypeVar("Made", Producer, PullConsumer, Consumer, Listener, TransactionProducer, SimpleConsumer)
+
+class Closable(Protocol):
+    """What a client makes, and closes when it is closed itself."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def close(self) -> object: ...
+
+
+Made = TypeVar("Made", bound=Closable)
 
 #: Read when a Client is made without addresses.
 NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
@@ -113,9 +123,7 @@ class Client:
         #: The OpenTelemetry spans of this client; None without them.
         self.spans = _spans(opentelemetry, None if self.tracing is None else self.tracing.sent)
         self._lock = threading.Lock()
-        self._open: list[
-            Producer | PullConsumer | Consumer | Listener | TransactionProducer | SimpleConsumer
-        ] = []
+        self._open: list[Closable] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -131,15 +139,8 @@ class Client:
         """
         self._check_open()
         config = ProducerConfig(**settings)
-        trace = self.spans or (None if self.tracing is None else self.tracing.sent)
         made = Producer(
-            self._transport,
-            self._routes,
-            config=config,
-            fault=self._fault,
-            group=group,
-            trace=trace,
-            spans=self.spans,
+            self._transport, self._routes, config=config, fault=self._fault, group=group, **self._recording()
         )
         return self._kept(made)
 
@@ -394,6 +395,11 @@ class Client:
         if self.spans is not None:
             reader.add_hook(self.spans)
         return reader
+
+    def _recording(self) -> dict[str, Any]:
+        """Return what producers record of messages, as arguments of `Producer`."""
+        trace = self.spans or (None if self.tracing is None else self.tracing.sent)
+        return {"trace": trace, "spans": self.spans}
 
     def _check_open(self) -> None:
         if self._closed:

@@ -156,11 +156,11 @@ class Delivery:
         return self._others[name][row]
 
 
-class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """A message as a member of a consumer group gets it. It stays usable after the consumer moved on.
+class MessageView(msgspec.Struct, frozen=True, gc=False):
+    """What a message of a delivery says. It stays usable after the consumer moved on.
 
-    It has what `StoredMessage` has, and `attempt`, `ack` and `nack`. One that failed before has the queue,
-    the offset and the id that it had at first.
+    It has what `StoredMessage` has, and `attempt`. One that failed before has the queue, the offset and the
+    id that it had at first.
     """
 
     _delivery: Delivery
@@ -221,6 +221,14 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
         """
         return self._delivery.attempt_of(self._row)
 
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"
+
+
+class ConsumedMessage(MessageView, frozen=True, gc=False):
+    """A message as a member of a consumer group gets it: a view that can be acknowledged."""
+
     def ack(self) -> None:
         """Say that the message is handled: the group's offset may pass it. Twice is no error."""
         self._delivery.handled[self._row] = 1
@@ -234,6 +242,3 @@ class ConsumedMessage(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=
         `ack` it does nothing. Raises InvalidConfiguration for what is no duration.
         """
         self._delivery.fail(self._row, Failure(None if delay is None else duration_ms(delay), reason))
-
-    def __repr__(self) -> str:
-        return f"ConsumedMessage({self.message_id}, attempt={self.attempt}, body={self.body[:64]!r})"

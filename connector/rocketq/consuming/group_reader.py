@@ -13,6 +13,7 @@ from rocketq.config import ConsumerConfig
 from rocketq.consuming.allocation.strategies import strategy_of
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.consumed_message import Delivery
+from rocketq.consuming.fetching.changes import Changes
 from rocketq.consuming.fetching.fetch_buffer import ConsumerLimits, Prefetch
 from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
 from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
@@ -108,6 +109,17 @@ class GroupReader:
             raise
 
     # --- handing out -------------------------------------------------------------
+
+    @property
+    def changes(self) -> Changes:
+        """What tells of messages that arrive, and of everything else that may end a wait."""
+        return self._fetching.changed
+
+    def next_due_s(self) -> float | None:
+        """Return in how many seconds a message that failed is due next; None if none waits."""
+        with self._fetching.changed:
+            now_ms = self._clock.monotonic_ms()
+            return _seconds(now_ms, self._fetching.prefetch.next_due_ms(now_ms))
 
     def hand_out(self, rows: int, timeout_ms: int | None, *, raising: bool = True) -> Delivery | None:
         """Hand out at most `rows` messages of one queue, as soon as there are any; None after `timeout_ms`.

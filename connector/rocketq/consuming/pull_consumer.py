@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import PullConsumerConfig
+from rocketq.consuming.fetching.changes import Changes
 from rocketq.consuming.fetching.fetch_buffer import Prefetch
 from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
 from rocketq.consuming.fetching.route_threads import AllQueues
@@ -158,6 +159,11 @@ class PullConsumer:
                     current.sought = False
 
     # --- life --------------------------------------------------------------------
+
+    @property
+    def changes(self) -> Changes:
+        """What tells of messages that arrive, and of everything else that may end a wait."""
+        return self._fetching.changed
 
     def close(self) -> None:
         """Stop fetching at once. Commits nothing. Closing twice is no error."""

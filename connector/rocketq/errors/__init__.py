@@ -8,6 +8,7 @@
     │   ├── SendFailed                     SEND_FAILED
     │   ├── TraceNotFound                  TRACE_NOT_FOUND
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
+    │   ├── WrongEventLoop                 WRONG_EVENT_LOOP
     │   ├── Closed                         CLOSED
     │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
     │   ├── CoordinatorUnreachable         COORDINATOR_UNREACHABLE
@@ -92,6 +93,7 @@ from rocketq.errors.client_errors import (
     RouteNotFound,
     SendFailed,
     TraceNotFound,
+    WrongEventLoop,
 )
 from rocketq.errors.consuming_errors import RetriesExhausted
 from rocketq.errors.group_errors import (
@@ -226,5 +228,6 @@ __all__ = [
     "TransactionNotFound",
     "UnreadMessages",
     "UnsupportedMediaType",
+    "WrongEventLoop",
     "by_code",
 ]

@@ -106,6 +106,21 @@ class InvalidConfiguration(ClientError):
         )
 
 
+class WrongEventLoop(ClientError):
+    """Something of asyncio was used where its event loop does not run."""
+
+    code = "WRONG_EVENT_LOOP"
+    status = 409
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} cannot be used here: {why}.",
+            hint="Make an AsyncClient for each event loop. From another thread, call "
+            "asyncio.run_coroutine_threadsafe(coroutine, loop), or use a Client.",
+            facts={"what": what, "why": why},
+        )
+
+
 class Closed(ClientError):
     """The object was closed and takes no further calls."""
 

@@ -125,6 +125,11 @@ class RouteCache:
         cached = self._cached.get(topic)
         return cached.route if cached is not None else None
 
+    def is_fresh(self, topic: str) -> bool:
+        """Whether `route` would return the topic's route without any call."""
+        cached = self._cached.get(topic)
+        return cached is not None and self._is_fresh(cached)
+
     def invalidate(self, topic: str) -> None:
         """Declare the route stale: it failed somebody. The next `route` asks again."""
         with self._lock:

@@ -168,7 +168,7 @@ class Producer:
         self._check(topic)
         order = text_bytes("ordering_key", ordering_key)
         workers = self._pool()
-        self._oneway_places.acquire()
+        self._take_oneway_place()
 
         def attempt() -> None:
             try:
@@ -178,7 +178,7 @@ class Producer:
                     self.oneway_lost += 1
                 log.warning("A one-way message to %s was lost: %s", topic, error)
             finally:
-                self._oneway_places.release()
+                self._give_oneway_place_back()
 
         workers.submit(attempt)
 
@@ -491,12 +491,21 @@ class Producer:
                 for piece, result in sent:
                     yield piece.row_numbers(), result
 
+    def _take_oneway_place(self) -> None:
+        self._oneway_places.acquire()
+
+    def _give_oneway_place_back(self) -> None:
+        self._oneway_places.release()
+
+    def _new_pipeline(self) -> Pipeline:
+        return Pipeline(self._send_waiting, self.config, self._clock)
+
     def _started_pipeline(self) -> Pipeline:
         with self._lock:
             if self._closed:
                 raise Closed("The producer")
             if self._pipeline is None:
-                self._pipeline = Pipeline(self._send_waiting, self.config, self._clock)
+                self._pipeline = self._new_pipeline()
             return self._pipeline
 
     def _pool(self) -> ThreadPoolExecutor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 from collections.abc import Iterator
@@ -113,24 +112,6 @@ def test_a_block_can_be_decided_before_its_end(mq: Client, tp: TransactionProduc
     with tp.transaction(topic, "dropped") as t:
         t.rollback()
     assert bodies(mq, topic) == [b"kept"]
-
-
-def test_asyncio_has_the_same_block(mq: Client, tp: TransactionProducer, topic: str) -> None:
-    async def one(body: str) -> None:
-        async with tp.transaction(topic, body) as t:
-            await asyncio.sleep(0)
-            assert t.id
-
-    async def run() -> None:
-        async with tp.transaction(topic, "a") as t:
-            await t.send_async(topic, "b")
-        with pytest.raises(ZeroDivisionError):
-            async with tp.transaction(topic, "c"):
-                raise ZeroDivisionError
-        await asyncio.gather(one("d"), one("e"))
-
-    asyncio.run(run())
-    assert bodies(mq, topic) == [b"a", b"b", b"d", b"e"]
 
 
 # --- misuse -----------------------------------------------------------------------------
@@ -332,26 +313,6 @@ def test_another_producer_of_the_group_is_asked(quick: LocalCluster, topic: str)
         with mq.transactions(f"g-{topic}", check=check):
             assert check.asked.get(timeout=60).transaction_id == t.id
             wait_until_decided(mq, t.id)
-        assert bodies(mq, topic) == [b"order"]
-
-
-def test_a_coroutine_may_check(quick: LocalCluster, topic: str) -> None:
-    async def run(mq: Client) -> None:
-        asked = asyncio.Event()
-
-        async def check(message: HalfMessage) -> TransactionState:
-            asked.set()
-            return COMMIT
-
-        async with mq.transactions(f"g-{topic}", check=check) as tp:
-            async with tp.transaction(topic, "order") as t:
-                t.leave_to_check()
-            await asyncio.wait_for(asked.wait(), 60)
-            await asyncio.to_thread(wait_until_decided, mq, t.id)
-
-    with PatientClient(quick.nameservers) as mq:
-        mq.create_topic(topic, queues=1)
-        asyncio.run(run(mq))
         assert bodies(mq, topic) == [b"order"]
 
 

@@ -26,6 +26,7 @@ from typing import Final
 
 from rocketq.clock import Clock
 from rocketq.config import Reset
+from rocketq.consuming.fetching.changes import Changes
 from rocketq.consuming.fetching.damage_diagnosis import diagnosed
 from rocketq.consuming.fetching.fetch_buffer import Fetch, Prefetch
 from rocketq.consuming.fetching.start_offsets import Beginning, resume_offset
@@ -85,7 +86,7 @@ class Fetching:
         self.on_claim_lost: Callable[[str], None] = lambda broker: None
         self._transport, self._routes, self._filters = transport, routes, filters
         self._group, self._settings, self._clock = group, settings, clock
-        self.changed = threading.Condition()
+        self.changed = Changes()
         self.prefetch = prefetch
         self._stopping = threading.Event()
         self._threads: dict[tuple[str, ...], threading.Thread] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketq.model import UNIQUE_ID_PROPERTY
+from rocketq.model import UNIQUE_ID_PROPERTY, Message
 from rocketq.producing.unique_ids import IdRange, identified
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, present_properties
 
@@ -77,6 +77,18 @@ class MessageColumns:
         """Return how many bytes the fields of a message take, about."""
         key, tag = self._keys.get(row), self._tags.get(row)
         return len(self._bodies[row]) + fields_size(key, tag, self._properties.get(row))
+
+    def message(self, row: int, unique_id: str | None) -> Message:
+        """Return one row as a message, with this id of its own if it is given."""
+        properties = self._properties.get(row)
+        given = None if properties is None else dict(properties)
+        return Message(
+            self._bodies[row],
+            self._keys.get(row),
+            self._tags.get(row),
+            given if unique_id is None else with_id(given, unique_id),
+            self._born_at_us[row],
+        )
 
     def to_batch(self, ids: IdRange | None = None) -> pa.RecordBatch:
         """Return all rows as a batch of schema message/1, each with its id of `ids` unless it has one."""

@@ -39,6 +39,7 @@ class BatchOutcome:
         "ids",
         "on_cancel",
         "own_ids",
+        "rows",
         "taken_out",
         "whole",
     )
@@ -50,6 +51,8 @@ class BatchOutcome:
         #: number there, if the parts are several or lack a row.
         self._parts: list[SendResult] = []
         self._numbers: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
+        #: How many messages the batch had; 0 until the outcome is known.
+        self.rows = 0
         #: The ids of the rows, if they have any, and those that callers gave.
         self.ids: IdRange | None = None
         self.own_ids: dict[int, str] = {}
@@ -72,6 +75,7 @@ class BatchOutcome:
         error: BaseException | None,
     ) -> None:
         """Make the outcome of `rows` messages known; those in no part have failed because of `error`."""
+        self.rows = rows
         self._parts = [result for _, result in parts]
         self._error = error
         if len(parts) == 1 and _are_all(parts[0][0], rows):
@@ -117,23 +121,29 @@ class BatchOutcome:
         else:
             assert self._numbers is not None
             part, number = self._parts[self._numbers[0][row]], int(self._numbers[1][row])
-        unique_id = None
-        if self.ids is not None:
-            unique_id = self.own_ids.get(row) or self.ids.id_of(row)
         offset = NO_OFFSET if part.is_delayed else part.offset + number
-        return SendResult(part.status, part.queue, offset, 1, unique_id, part.timer_id)
+        return SendResult(part.status, part.queue, offset, 1, self.unique_id_of(row), part.timer_id)
+
+    def unique_id_of(self, row: int) -> str | None:
+        """Return the id of its own that a message was sent with, None without one."""
+        return None if self.ids is None else self.own_ids.get(row) or self.ids.id_of(row)
 
 
 class SendFuture:
     """The result of one submitted message, as a `concurrent.futures.Future` has it.
 
-    `to_future` gives such a Future, for `concurrent.futures.wait` and `asyncio.wrap_future`.
+    `to_future` gives such a Future, for `concurrent.futures.wait`.
     """
 
     __slots__ = ("_outcome", "_row")
 
     def __init__(self, outcome: BatchOutcome, row: int) -> None:
         self._outcome, self._row = outcome, row
+
+    @property
+    def place(self) -> tuple[BatchOutcome, int]:
+        """The outcome of its batch, and the message's row in it."""
+        return self._outcome, self._row
 
     def done(self) -> bool:
         """Whether the message is stored, or certainly will not be by this call."""

@@ -105,7 +105,7 @@ class Pipeline:
         """Refuse further messages, send those that wait, and end the threads."""
         with self._lock:
             self._closed = True
-            self._room.notify_all()
+            self._announce_room()
         self.flush()
         with self._lock:
             self._watch.notify_all()
@@ -130,12 +130,19 @@ class Pipeline:
         if self._closed:
             raise Closed("The producer")
 
+    def _announce_room(self) -> None:
+        """Have callers look whether there is room now, or whether it has become useless to wait."""
+        self._room.notify_all()
+
     def _tell(self, batch: Batch, row: int) -> None:
         """Have a thread look at a batch that is new or due."""
         if row == 0:
-            self._outstanding.add(batch)
-            batch.outcome.on_cancel = partial(self._cancel, batch)
+            self._enter(batch)
         self._wake_one()
+
+    def _enter(self, batch: Batch) -> None:
+        self._outstanding.add(batch)
+        batch.outcome.on_cancel = partial(self._cancel, batch)
 
     def _wake_one(self) -> None:
         (self._watch if self._is_watched else self._idle).notify()
@@ -143,7 +150,7 @@ class Pipeline:
     def _cancel(self, batch: Batch, row: int) -> bool:
         with self._lock:
             taken_out = self._accumulator.take_out(batch, row, CancelledError())
-            self._room.notify_all()
+            self._announce_room()
         return taken_out
 
     # --- the sending threads -----------------------------------------------------
@@ -193,7 +200,7 @@ class Pipeline:
         with self._lock:
             self._accumulator.done(batch, failed, error)
             batch.outcome.settle(count, parts, error)
-            self._room.notify_all()
+            self._announce_room()
             if batch.destination.queue is not None:
                 # What waited behind it may be due, and this thread makes callbacks first.
                 self._wake_one()

@@ -16,14 +16,13 @@ message, nor begin inside another one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock
@@ -68,7 +67,7 @@ _ELSEWHERE: Final = (SendFailed, SystemBusy, BrokerUnavailable, StoreFull, TooSl
 #: How long a rollback may take that only spares a check.
 _ABANDON_MS: Final = 500
 #: The transaction whose block this thread or task is in.
-_current: ContextVar[Transaction | None] = ContextVar("rocketq_transaction", default=None)
+_current: ContextVar[TransactionSteps | None] = ContextVar("rocketq_transaction", default=None)
 
 
 class TransactionProducer:
@@ -115,15 +114,36 @@ class TransactionProducer:
         delay: object = None,
         deliver_at: object = None,
     ) -> Transaction:
-        """Return a transaction for a `with` (or `async with`) statement, whose first message is this one.
+        """Return a transaction for a `with` statement, whose first message is this one.
 
         Arguments are those of `Producer.send`; `delay` and `deliver_at` are refused. Nothing is sent before
         the block is entered. Raises TransactionMisused, InvalidMessage, Closed.
         """
+        return Transaction(
+            self.first_half(
+                topic, body, key=key, tag=tag, properties=properties, ordering_key=ordering_key, queue=queue,
+                delay=delay, deliver_at=deliver_at,
+            )
+        )  # fmt: skip
+
+    def first_half(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+        delay: object = None,
+        deliver_at: object = None,
+    ) -> FirstHalf:
+        """Return what `transaction` begins with, checked; nothing is sent. Raises as `transaction`."""
         self._check_open()
         message = self._message(body, key, tag, properties, delay, deliver_at)
         check_user_topic(topic)
-        return Transaction(self, topic, message, text_bytes("ordering_key", ordering_key), queue)
+        return FirstHalf(self, topic, message, text_bytes("ordering_key", ordering_key), queue)
 
     def close(self) -> None:
         """Answer no further checks and refuse further transactions. Closing twice is no error."""
@@ -144,12 +164,6 @@ class TransactionProducer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> TransactionProducer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.close)
 
     # --- for transactions -----------------------------------------------------------
 
@@ -261,126 +275,31 @@ class TransactionProducer:
         return TransactionApi.of(master_of(route, broker, self._transport), self._transport)
 
 
-class Transaction:
-    """One transaction; use it as a block, in one thread or task.
+class FirstHalf(NamedTuple):
+    """What a transaction begins with: its producer, and the first message with its place."""
+
+    producer: TransactionProducer
+    topic: str
+    message: Message
+    order: bytes | None
+    queue: MessageQueue | int | None
+
+
+class TransactionSteps:
+    """What a transaction does, step by step. `Transaction` makes a block of the steps, and so does its twin
+    for asyncio.
 
     `id` and `broker` are known once the block is entered, `state` is COMMIT or ROLLBACK once the broker has
     said so.
     """
 
-    def __init__(
-        self,
-        producer: TransactionProducer,
-        topic: str,
-        message: Message,
-        order: bytes | None,
-        queue: MessageQueue | int | None,
-    ) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._first = (message, order, queue)
+    def __init__(self, first: FirstHalf) -> None:
+        self._first, self._producer = first, first.producer
         self._parts = 0
         self._ended = False
         self.id = ""
         self.broker = ""
         self.state = TransactionState.UNKNOWN
-
-    # --- the block ------------------------------------------------------------------
-
-    def __enter__(self) -> Transaction:
-        """Store the first half message. Raises as `Producer.send`, and TransactionMisused."""
-        self._claim()
-        try:
-            self._begin()
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._release()
-        self._end_block(error)
-
-    async def __aenter__(self) -> Transaction:
-        self._claim()
-        try:
-            await asyncio.to_thread(self._begin)
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._release()
-        await asyncio.to_thread(self._end_block, error)
-
-    # --- in the block ---------------------------------------------------------------
-
-    def send(
-        self,
-        topic: str,
-        body: Text,
-        *,
-        key: Text | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ordering_key: Text | None = None,
-        queue: MessageQueue | int | None = None,
-        delay: object = None,
-        deliver_at: object = None,
-    ) -> None:
-        """Store a further half message, for a queue of the same broker; it shares the transaction's outcome.
-
-        Raises as `Producer.send`, and TransactionMisused for a queue of another broker, a delay, or a
-        transaction that has ended.
-        """
-        self._check_open("A message")
-        producer = self._producer
-        message = producer._message(body, key, tag, properties, delay, deliver_at)
-        check_user_topic(topic)
-        chosen = producer._chosen_on(self.broker, topic, text_bytes("ordering_key", ordering_key), queue)
-        name = HalfName(self.id, producer.group, self._parts)
-        config = producer.config
-        producer._send_half(name, chosen, message, config.timeout_ms, config.retries)
-        self._parts += 1
-
-    async def send_async(
-        self,
-        topic: str,
-        body: Text,
-        *,
-        key: Text | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        ordering_key: Text | None = None,
-        queue: MessageQueue | int | None = None,
-    ) -> None:
-        """As `send`, for asyncio."""
-        await asyncio.to_thread(
-            self.send, topic, body, key=key, tag=tag, properties=properties, ordering_key=ordering_key,
-            queue=queue,
-        )  # fmt: skip
-
-    def commit(self) -> None:
-        """Commit before the block ends; what its end does too. See `rollback` and `leave_to_check`."""
-        self._check_open("A commit")
-        self._decide(TransactionState.COMMIT)
-
-    def rollback(self) -> None:
-        """Roll back without an exception; the block then ends without a commit."""
-        self._check_open("A rollback")
-        self._decide(TransactionState.ROLLBACK)
-
-    def leave_to_check(self) -> None:
-        """Leave the outcome to the check function (RocketMQ: UNKNOW): the block ends without a decision."""
-        self._check_open("Leaving the outcome to the check")
-        self._ended = True
-
-    # --- inside ---------------------------------------------------------------------
 
     def _claim(self) -> None:
         """Become the transaction of this thread or task; raise TransactionMisused if there is one."""
@@ -400,9 +319,38 @@ class Transaction:
         _current.set(None)
 
     def _begin(self) -> None:
-        message, order, queue = self._first
-        self.id, self.broker = self._producer._send_first(self._topic, message, order, queue)
+        """Store the first half message."""
+        _, topic, message, order, queue = self._first
+        self.id, self.broker = self._producer._send_first(topic, message, order, queue)
         self._parts = 1
+
+    def _send_further(
+        self, topic: str, message: Message, order: bytes | None, queue: MessageQueue | int | None
+    ) -> None:
+        """Store a further half message."""
+        producer = self._producer
+        check_user_topic(topic)
+        chosen = producer._chosen_on(self.broker, topic, order, queue)
+        name = HalfName(self.id, producer.group, self._parts)
+        producer._send_half(name, chosen, message, producer.config.timeout_ms, producer.config.retries)
+        self._parts += 1
+
+    def _further(
+        self,
+        body: Text,
+        key: Text | None,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        delay: object,
+        deliver_at: object,
+    ) -> Message:
+        """Return a further message; raise if the transaction can take none."""
+        self._check_open("A message")
+        return self._producer._message(body, key, tag, properties, delay, deliver_at)
+
+    def _leave_to_check(self) -> None:
+        self._check_open("Leaving the outcome to the check")
+        self._ended = True
 
     def _end_block(self, error: BaseException | None) -> None:
         if self._ended:
@@ -422,7 +370,7 @@ class Transaction:
         producer = self._producer
 
         def decide() -> None:
-            api = producer._api(self._topic, self.broker)
+            api = producer._api(self._first.topic, self.broker)
             api.decide(producer.group, self.id, state, timeout_ms=producer.config.timeout_ms)
 
         try:
@@ -442,3 +390,58 @@ class Transaction:
 
     def _misused(self, what: str, why: str) -> NoReturn:
         raise TransactionMisused(what, why, "Use it inside the block of `with producer.transaction(...)`.")
+
+
+class Transaction(TransactionSteps):
+    """One transaction; use it as a block, in one thread."""
+
+    def __enter__(self) -> Transaction:
+        """Store the first half message. Raises as `Producer.send`, and TransactionMisused."""
+        self._claim()
+        try:
+            self._begin()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        self._end_block(error)
+
+    def send(
+        self,
+        topic: str,
+        body: Text,
+        *,
+        key: Text | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: Text | None = None,
+        queue: MessageQueue | int | None = None,
+        delay: object = None,
+        deliver_at: object = None,
+    ) -> None:
+        """Store a further half message, for a queue of the same broker; it shares the transaction's outcome.
+
+        Raises as `Producer.send`, and TransactionMisused for a queue of another broker, a delay, or a
+        transaction that has ended.
+        """
+        message = self._further(body, key, tag, properties, delay, deliver_at)
+        self._send_further(topic, message, text_bytes("ordering_key", ordering_key), queue)
+
+    def commit(self) -> None:
+        """Commit before the block ends; what its end does too. See `rollback` and `leave_to_check`."""
+        self._check_open("A commit")
+        self._decide(TransactionState.COMMIT)
+
+    def rollback(self) -> None:
+        """Roll back without an exception; the block then ends without a commit."""
+        self._check_open("A rollback")
+        self._decide(TransactionState.ROLLBACK)
+
+    def leave_to_check(self) -> None:
+        """Leave the outcome to the check function (RocketMQ: UNKNOW): the block ends without a decision."""
+        self._leave_to_check()
