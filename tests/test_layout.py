@@ -21,11 +21,10 @@ TEST_NAME_MAX: Final = 80
 NOT_OURS: Final = {"_exit", "_getframe", "_replace", "_jvm", "_jsc"}
 #: Whole and tested, and called by nothing yet: the broker does not replicate.
 NOT_CALLED_YET: Final = {
-    "rocketq_broker.register.proposer",
+    "rocketq_broker.register.nameserver_register",
     "rocketq_broker.replication.election",
     "rocketq_broker.replication.incarnation",
     "rocketq_broker.replication.replica",
-    "rocketq_nameserver.register.acceptor_files",
 }
 BANNED_NAMES: Final = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 #: Run by name: `python -m`, the console script, or Spark's own search.
