@@ -21,6 +21,7 @@ TEST_NAME_MAX: Final = 80
 NOT_OURS: Final = {"_exit", "_getframe", "_replace", "_jvm", "_jsc"}
 #: Whole and tested, and called by nothing yet: the broker does not replicate.
 NOT_CALLED_YET: Final = {
+    "rocketq_broker.register.etcd_register",
     "rocketq_broker.register.nameserver_register",
     "rocketq_broker.replication.election",
     "rocketq_broker.replication.incarnation",

@@ -10,9 +10,11 @@ import pytest
 from rocketq.config import TransportConfig
 from rocketq.http_server.runner import ServerThread
 from rocketq.net.transport import Transport
+from rocketq_broker.register.etcd_register import EtcdRegister
 from rocketq_broker.register.nameserver_register import NameServerRegister
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
+from tests.register.etcd import PROGRAM, Etcd
 
 
 class Acceptors:
@@ -52,6 +54,42 @@ class Acceptors:
         for place in list(self.servers):
             self.stop(place)
         self.transport.close()
+
+
+class EtcdMember:
+    """One etcd process with a register on it, as the tests use `Acceptors`."""
+
+    def __init__(self, root: Path) -> None:
+        self.etcd = Etcd(root)
+        self.transport = Transport(TransportConfig())
+        self.etcd.start()
+
+    def handle(self, broker: str = "broker-a", timeout_ms: int = 20_000) -> EtcdRegister:
+        return EtcdRegister(
+            self.transport, [self.etcd.address], "DefaultCluster", broker, timeout_ms=timeout_ms
+        )
+
+    def close(self) -> None:
+        self.transport.close()
+        self.etcd.stop()
+
+
+without_etcd = pytest.mark.skipif(PROGRAM is None, reason="the program etcd is not installed")
+
+
+@pytest.fixture(params=["nameservers", pytest.param("etcd", marks=without_etcd)])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Acceptors | EtcdMember]:
+    """Whatever keeps a register."""
+    made = Acceptors(tmp_path) if request.param == "nameservers" else EtcdMember(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[EtcdMember]:
+    made = EtcdMember(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture

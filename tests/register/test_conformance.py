@@ -12,19 +12,21 @@ from rocketq.protocol.register_documents import RECORD_CHARS_MAX
 from rocketq_broker.register.meta_register import MetaRegister, Registered
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
-from tests.register.conftest import Acceptors
+from tests.register.conftest import Acceptors, EtcdMember, without_etcd
 from tests.support.http_client import JSON, Http
 
-
-@pytest.fixture
-def register(acceptors: Acceptors) -> MetaRegister:
-    return acceptors.handle()
+Backend = Acceptors | EtcdMember
 
 
 @pytest.fixture
-def other(acceptors: Acceptors) -> MetaRegister:
+def register(backend: Backend) -> MetaRegister:
+    return backend.handle()
+
+
+@pytest.fixture
+def other(backend: Backend) -> MetaRegister:
     """The same register, as another broker has it."""
-    return acceptors.handle()
+    return backend.handle()
 
 
 def test_a_register_that_was_never_set_has_version_0(register: MetaRegister) -> None:
@@ -46,8 +48,8 @@ def test_a_change_of_another_version_changes_nothing(register: MetaRegister, oth
     assert register.read() == Registered(1, "first")
 
 
-def test_of_several_changes_of_one_version_one_takes_effect(acceptors: Acceptors) -> None:
-    handles = [acceptors.handle() for _ in range(3)]
+def test_of_several_changes_of_one_version_one_takes_effect(backend: Backend) -> None:
+    handles: list[MetaRegister] = [backend.handle() for _ in range(3)]
     won: list[Registered] = []
     unknown: list[str] = []
 
@@ -71,9 +73,9 @@ def test_of_several_changes_of_one_version_one_takes_effect(acceptors: Acceptors
     assert len(won) <= last <= len(won) + len(unknown)
 
 
-def test_registers_of_two_groups_are_two_registers(acceptors: Acceptors) -> None:
-    acceptors.handle("broker-a").cas(0, "a")
-    assert acceptors.handle("broker-b").read() == Registered(0, "")
+def test_registers_of_two_groups_are_two_registers(backend: Backend) -> None:
+    backend.handle("broker-a").cas(0, "a")
+    assert backend.handle("broker-b").read() == Registered(0, "")
 
 
 def test_a_majority_is_enough_and_less_is_not(acceptors: Acceptors) -> None:
@@ -95,6 +97,17 @@ def test_a_register_outlives_the_restart_of_all_its_acceptors(acceptors: Accepto
     for place in range(3):
         acceptors.start(place)
     assert acceptors.handle().read() == Registered(1, "kept")
+
+
+@without_etcd
+def test_a_register_in_etcd_outlives_its_restart_and_says_when_nobody_answers(etcd: EtcdMember) -> None:
+    register = etcd.handle()
+    register.cas(0, "kept")
+    etcd.etcd.stop()
+    with pytest.raises(RegisterUnavailable):
+        register.cas(1, "unknown")
+    etcd.etcd.start()
+    assert register.read() == Registered(1, "kept")
 
 
 def test_one_acceptor_under_three_addresses_is_no_majority(acceptors: Acceptors) -> None:
