@@ -17,7 +17,7 @@ def faults(seeds: range, flush: FlushMode) -> dict[int, str]:
     return {seed: why for seed in seeds if (why := run(seed, Setting(flush=flush)))}
 
 
-@pytest.mark.parametrize(("flush", "count"), [(FlushMode.SYNC, 100), (FlushMode.ASYNC, 50)])
+@pytest.mark.parametrize(("flush", "count"), [(FlushMode.SYNC, 80), (FlushMode.ASYNC, 40)])
 def test_no_acknowledged_message_is_lost_whatever_fails(flush: FlushMode, count: int) -> None:
     assert faults(range(count), flush) == {}
 
