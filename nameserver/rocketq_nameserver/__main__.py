@@ -30,6 +30,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
     made.add_argument("--data-dir", type=Path, help="keep the key-value configuration here")
+    made.add_argument(
+        "--register-dir", type=Path, metavar="DIR",
+        help="be an acceptor of the broker groups' registers, and keep them here",
+    )  # fmt: skip
+    made.add_argument("--register-new", action="store_true", help="make DIR a new acceptor if it is none yet")
     made.add_argument("--scan-interval-ms", type=int, default=1_000, help="how often leases are looked at")
     made.add_argument(
         "--support-acting-master", action=argparse.BooleanOptionalAction, default=False,
@@ -56,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             port=arguments.port,
             allowed_hosts=hosts_given(arguments.allowed_hosts),
             data_dir=arguments.data_dir,
+            register_dir=arguments.register_dir,
+            register_is_new=arguments.register_new,
             scan_interval_ms=arguments.scan_interval_ms,
             support_acting_master=arguments.support_acting_master,
         )

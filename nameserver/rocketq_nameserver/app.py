@@ -41,6 +41,7 @@ from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.metrics import NameServerCollector
 from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
+from rocketq_nameserver.register.register_endpoints import install_registers
 
 BODY_BYTES_MAX: Final = 1 * MIB
 #: The largest 64-bit signed number.
@@ -106,6 +107,7 @@ def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
     _install_brokers(app, nameserver)
     _install_routes(app, nameserver)
     _install_kv(app, nameserver)
+    install_registers(app, nameserver.acceptor)
     registry = CollectorRegistry()
     registry.register(NameServerCollector(nameserver))
     add_operations(app, "nameserver", nameserver.problems, registry, connections)

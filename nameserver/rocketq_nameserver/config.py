@@ -30,6 +30,10 @@ class NameServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     #: Where the key-value configuration is kept; None: in memory only.
     data_dir: Path | None = None
+    #: Where this NameServer keeps registers of broker groups; None: it is no acceptor.
+    register_dir: Path | None = None
+    #: Whether `register_dir` is to become a new acceptor if it is none yet.
+    register_is_new: bool = False
     #: How often leases are looked at (RocketMQ: 5 s): a dead broker is known this much after its lease.
     scan_interval_ms: int = 1_000
     #: Show the lowest slave of a group without master as its master, to read from (as RocketMQ's option).
@@ -43,6 +47,8 @@ class NameServerConfig:
         _check_range("scan_interval_ms", self.scan_interval_ms, 10, 600_000)
         _check_range("held_watches_max", self.held_watches_max, 1, 1 << 24)
         _check_range("registration_bytes_max", self.registration_bytes_max, 1024, 1 << 30)
+        if self.register_is_new and self.register_dir is None:
+            raise InvalidConfiguration("register_is_new", True, "it needs register_dir")
         self.hosts()
 
     def hosts(self) -> AcceptedHosts:

@@ -10,7 +10,6 @@ each would overwrite the other's changes. Without a directory everything is in m
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,9 +18,9 @@ import msgspec
 from rocketq.errors import InvalidConfiguration, NotFound, TooLarge
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.system.durability import sync_directory, sync_file
+from rocketq_nameserver.directory_lock import locked
 
 FILE_NAME: Final = "kvConfig.json"
-LOCK_NAME: Final = "lock"
 VALUE_BYTES_MAX: Final = 64 * 1024
 ENTRIES_MAX: Final = 10_000
 
@@ -45,7 +44,7 @@ class KvConfig:
         self._namespaces: Namespaces = {}
         self._lock: IO[bytes] | None = None
         if self._path is not None:
-            self._lock = _locked(self._path.parent)
+            self._lock = locked(self._path.parent, "data_dir")
             self._namespaces = _load(self._path)
 
     def close(self) -> None:
@@ -90,25 +89,6 @@ class KvConfig:
         if self._path is not None:
             _save(self._path, namespaces)
         self._namespaces = namespaces
-
-
-def _locked(directory: Path) -> IO[bytes]:
-    """Make the directory and lock it until the returned file is closed."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / LOCK_NAME).open("wb")
-    except OSError as error:
-        raise InvalidConfiguration(
-            "data_dir", str(directory), f"it cannot be used: {error.strerror}"
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise InvalidConfiguration(
-            "data_dir", str(directory), "another NameServer uses it", hint="Give each a directory of its own."
-        ) from error
-    return lock
 
 
 def _load(path: Path) -> Namespaces:

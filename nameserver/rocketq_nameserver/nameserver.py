@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from rocketq.clock import Clock, SystemClock
+from rocketq.errors import InvalidConfiguration
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.protocol.nameserver_documents import (
@@ -27,6 +28,8 @@ from rocketq.protocol.nameserver_documents import (
 )
 from rocketq_nameserver.config import NameServerConfig
 from rocketq_nameserver.kv_config import KvConfig
+from rocketq_nameserver.register.acceptor import Acceptor
+from rocketq_nameserver.register.acceptor_files import AcceptorFiles
 from rocketq_nameserver.registration import check_identity, check_registration
 from rocketq_nameserver.route_table import RouteTable
 
@@ -53,7 +56,7 @@ class NameServer:
     """Made before the loop runs; `start` and `stop` are the ends of the server's lifespan."""
 
     def __init__(self, config: NameServerConfig, clock: Clock | None = None) -> None:
-        """Raises InvalidConfiguration if the key-value configuration cannot be read."""
+        """Raises InvalidConfiguration if the key-value configuration or a register cannot be read."""
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.table = RouteTable(
@@ -64,6 +67,12 @@ class NameServer:
         )
         self.waiting = LongPoll[str](self.clock, config.held_watches_max, "changes")
         self.kv = KvConfig(config.data_dir)
+        try:
+            self.acceptor_files = _acceptor_files(config)
+        except InvalidConfiguration:
+            self.kv.close()
+            raise
+        self.acceptor = Acceptor(self.acceptor_files) if self.acceptor_files is not None else None
         self.tallies = Tallies()
         self._stopping = False
         self._scanning: asyncio.Task[None] | None = None
@@ -86,6 +95,8 @@ class NameServer:
         if self._scanning is not None:
             self._scanning.cancel()
         self.kv.close()
+        if self.acceptor_files is not None:
+            self.acceptor_files.close()
 
     async def problems(self) -> dict[str, str]:
         """Return what keeps it from being ready; empty when it is."""
@@ -154,6 +165,12 @@ class NameServer:
         while True:
             await asyncio.sleep(self.config.scan_interval_ms / 1000)
             self.scan()
+
+
+def _acceptor_files(config: NameServerConfig) -> AcceptorFiles | None:
+    if config.register_dir is None:
+        return None
+    return AcceptorFiles(config.register_dir, is_new=config.register_is_new)
 
 
 def _named(identity: BrokerIdentity) -> dict[str, object]:

@@ -57,6 +57,13 @@
     │   ├── BatchNotDecided                BATCH_NOT_DECIDED          409
     │   ├── ParticipantUnknown             PARTICIPANT_UNKNOWN        409
     │   ├── SinkBusy                       SINK_BUSY                  409
+    │   ├── StaleEpoch                     STALE_EPOCH                409   `replication_errors`, and so
+    │   ├── EpochAhead                     EPOCH_AHEAD                409   all below of 409
+    │   ├── NotMaster                      NOT_MASTER                 409
+    │   ├── ReplicaUnknown                 REPLICA_UNKNOWN            409
+    │   ├── ForeignReplica                 FOREIGN_REPLICA            409
+    │   ├── ElectionRefused                ELECTION_REFUSED           409
+    │   ├── RegisterChanged                REGISTER_CHANGED           409
     │   ├── TooLarge                       TOO_LARGE                  413
     │   ├── UnsupportedMediaType           UNSUPPORTED_MEDIA_TYPE     415   `admission_errors`
     │   ├── OffsetOutOfRange               OFFSET_OUT_OF_RANGE        416
@@ -67,6 +74,8 @@
     │   ├── BrokerUnavailable              BROKER_UNAVAILABLE         503
     │   ├── TooManyConnections             TOO_MANY_CONNECTIONS       503
     │   ├── ServerStopping                 SERVER_STOPPING            503   `admission_errors`
+    │   ├── RegisterUnavailable            REGISTER_UNAVAILABLE       503   `replication_errors`
+    │   ├── AcceptorFailed                 ACCEPTOR_FAILED            503   `replication_errors`
     │   └── StoreFull                      STORE_FULL                 507
     ├── CorruptFrame                       CORRUPT_FRAME              422   (bytes that break the format)
     └── StoreError                         (of the broker's disk: `rocketq_broker.store.errors`)
@@ -133,6 +142,17 @@ from rocketq.errors.remote_errors import (
     TooSlow,
     TopicNotFound,
 )
+from rocketq.errors.replication_errors import (
+    AcceptorFailed,
+    ElectionRefused,
+    EpochAhead,
+    ForeignReplica,
+    NotMaster,
+    RegisterChanged,
+    RegisterUnavailable,
+    ReplicaUnknown,
+    StaleEpoch,
+)
 from rocketq.errors.sending_errors import SendNumberReused, SendOutdated
 from rocketq.errors.sink_errors import (
     BatchAlreadyDecided,
@@ -159,6 +179,7 @@ from rocketq.errors.transaction_errors import (
 )
 
 __all__ = [
+    "AcceptorFailed",
     "BatchAlreadyDecided",
     "BatchDiffers",
     "BatchNotDecided",
@@ -174,7 +195,10 @@ __all__ = [
     "CoordinatorUnknown",
     "CoordinatorUnreachable",
     "CorruptFrame",
+    "ElectionRefused",
+    "EpochAhead",
     "ForeignOrigin",
+    "ForeignReplica",
     "GroupDisabled",
     "GroupNotFound",
     "InternalError",
@@ -195,13 +219,17 @@ __all__ = [
     "NoPermission",
     "NotCoordinator",
     "NotFound",
+    "NotMaster",
     "NotTransactionOwner",
     "OffsetOutOfRange",
     "ParticipantUnknown",
     "QueueNotFound",
     "QueuesOwned",
     "ReceiveFilterDiffers",
+    "RegisterChanged",
+    "RegisterUnavailable",
     "RemoteError",
+    "ReplicaUnknown",
     "ReservedName",
     "RetriesExhausted",
     "RocketqError",
@@ -215,6 +243,7 @@ __all__ = [
     "SinkNotFound",
     "SinkQueryChanged",
     "StageNotFound",
+    "StaleEpoch",
     "StoreFull",
     "SystemBusy",
     "TooLarge",

@@ -1,0 +1,136 @@
+"""What replicas of a broker group, and those who ask for a change of it, refuse each other."""
+
+from __future__ import annotations
+
+from rocketq.errors.base import RemoteError
+
+
+class StaleEpoch(RemoteError):
+    """The caller speaks in an epoch that is over: it is no longer master, or follows one that is not."""
+
+    code = "STALE_EPOCH"
+    status = 409
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(
+            f"Epoch {epoch} is over; this broker is in epoch {current}.",
+            hint="Read the group's record again: another broker is master.",
+            facts={"epoch": epoch, "current": current},
+        )
+
+
+class EpochAhead(RemoteError):
+    """The caller speaks in an epoch that this broker has not heard of yet."""
+
+    code = "EPOCH_AHEAD"
+    status = 409
+    retryable = True
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(
+            f"This broker is in epoch {current} and has not heard of epoch {epoch} yet.",
+            hint="Ask again: it now reads the group's record.",
+            facts={"epoch": epoch, "current": current},
+        )
+
+
+class NotMaster(RemoteError):
+    """The broker that was asked is not the master of its group in this epoch."""
+
+    code = "NOT_MASTER"
+    status = 409
+
+    def __init__(self, group: str, epoch: int) -> None:
+        super().__init__(
+            f"This broker is not the master of group {group!r} in epoch {epoch}.",
+            hint="Ask a NameServer, or read the group's record, for who is.",
+            facts={"group": group, "epoch": epoch},
+        )
+
+
+class ReplicaUnknown(RemoteError):
+    """A replica fetches that has not joined the group, or has joined in another incarnation since."""
+
+    code = "REPLICA_UNKNOWN"
+    status = 409
+    retryable = True
+
+    def __init__(self, group: str, number: int, incarnation: str) -> None:
+        super().__init__(
+            f"Replica {number} (incarnation {incarnation}) is no member of group {group!r} here.",
+            hint="A broker joins before it fetches. Ask again if it has just joined; "
+            "otherwise check --broker-id and the name of its group.",
+            facts={"group": group, "number": number, "incarnation": incarnation},
+        )
+
+
+class ForeignReplica(RemoteError):
+    """A replica of one group fetches from a broker of another one."""
+
+    code = "FOREIGN_REPLICA"
+    status = 409
+
+    def __init__(self, group: str, given: str) -> None:
+        super().__init__(
+            f"This broker has the log of group {group!r}, and the caller follows group {given!r}.",
+            hint="Two groups have the same address or name: check --cluster, --name and the register.",
+            facts={"group": group, "given": given},
+        )
+
+
+class ElectionRefused(RemoteError):
+    """A replica was to become master that may lack messages which are confirmed."""
+
+    code = "ELECTION_REFUSED"
+    status = 409
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(
+            f"Replica {number} cannot become master: {why}.",
+            hint="Start a replica that is in sync or eligible. If all of them are lost for good, an unclean "
+            "election makes this one master, and what it lacks is lost.",
+            facts={"number": number, "why": why},
+        )
+
+
+class RegisterUnavailable(RemoteError):
+    """Too few acceptors of the register answered; whether a change took effect is unknown."""
+
+    code = "REGISTER_UNAVAILABLE"
+    status = 503
+    retryable = True
+
+    def __init__(self, register: str, why: str) -> None:
+        super().__init__(
+            f"The register {register!r} could not be asked: {why}.",
+            hint="Read it again; a majority of its servers must run.",
+            facts={"register": register, "why": why},
+        )
+
+
+class RegisterChanged(RemoteError):
+    """A compare-and-set named a version that is not the present one; nothing was changed."""
+
+    code = "REGISTER_CHANGED"
+    status = 409
+
+    def __init__(self, register: str, expected: int, version: int) -> None:
+        super().__init__(
+            f"The register {register!r} has version {version}, and the change names version {expected}.",
+            hint="Read it and decide again.",
+            facts={"register": register, "expected": expected, "version": version},
+        )
+
+
+class AcceptorFailed(RemoteError):
+    """An acceptor could not write to its disk, and answers nothing more until it is started again."""
+
+    code = "ACCEPTOR_FAILED"
+    status = 503
+
+    def __init__(self, register: str, why: str) -> None:
+        super().__init__(
+            f"This acceptor could not write register {register!r}: {why}. It answers no more calls.",
+            hint="Check the disk of this NameServer and start it again; a majority of the others is enough.",
+            facts={"register": register, "why": why},
+        )
