@@ -32,7 +32,7 @@ from rocketq.errors import BrokerUnavailable, InvalidName, MethodNotAllowed, Off
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
-from rocketq.http_server.connection.small_call import ShortCall
+from rocketq.http_server.connection.small_call import SmallCall
 from rocketq.http_server.control_plane import control_plane, head_of
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, error_answer
 from rocketq.http_server.health import add_operations
@@ -61,7 +61,7 @@ from rocketq_broker.data_plane.find import FindProcessor
 from rocketq_broker.data_plane.pull import PullProcessor
 from rocketq_broker.data_plane.receive import ReceiveProcessor
 from rocketq_broker.data_plane.send import SendProcessor
-from rocketq_broker.data_plane.small_send import QuickSends
+from rocketq_broker.data_plane.small_send import SmallSends
 from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
@@ -152,7 +152,7 @@ class BrokerApp:
         """Take the address to register under."""
         self._address = address
 
-    def take_short_call(self, call: ShortCall) -> bool:
+    def take_small_call(self, call: SmallCall) -> bool:
         """Take a small send from its connection, or return False: then it becomes an ASGI request."""
         return self._service is not None and self._service.quick.take(call)
 
@@ -253,7 +253,7 @@ class _Service:
             FIND: FindProcessor(config, store, pool, decoding).handle,
         }
         #: Takes the sends of one small message.
-        self.quick = QuickSends(
+        self.quick = SmallSends(
             config, store, broker.completions, broker.measurements, send,
             SEND.rule, admission, broker.enter, broker.leave,
         )  # fmt: skip

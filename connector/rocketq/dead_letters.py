@@ -224,7 +224,7 @@ def _letter(message: StoredMessage, marks: DeadLetterMarks) -> DeadLetter | None
     origin = origin_of(properties)
     if origin is None:
         return None
-    is_resent = any(begin <= message.offset < end for begin, end in marks.resent)
+    is_resent = any(each.begin <= message.offset < each.end for each in marks.resent)
     return DeadLetter(
         message.message_id, origin.queue.topic, message_id(origin.queue, origin.offset), origin.failures,
         properties.get(REASON), message.stored_at_us, is_resent, message.unique_id, message.key, message.tag,

@@ -24,7 +24,7 @@ from rocketq_broker import __main__ as broker_main
 from rocketq_broker import app as broker_app
 from rocketq_broker.app import DATA_ROUTES, BrokerApp
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.data_plane.small_send import QuickSends
+from rocketq_broker.data_plane.small_send import SmallSends
 from rocketq_nameserver import app as nameserver_app
 from rocketq_nameserver.app import NameServerApp
 from rocketq_nameserver.config import NameServerConfig
@@ -297,13 +297,13 @@ def test_a_send_from_a_page_stores_nothing_and_takes_no_short_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []
-    take = QuickSends.take
+    take = SmallSends.take
 
-    def counted(self: QuickSends, call: Any) -> bool:
+    def counted(self: SmallSends, call: Any) -> bool:
         taken.append(take(self, call))
         return taken[-1]
 
-    monkeypatch.setattr(QuickSends, "take", counted)
+    monkeypatch.setattr(SmallSends, "take", counted)
     body = b"x"
     with ServerThread(broker_app.create_app(BrokerConfig(name="a", data_dir=tmp_path, port=0))) as running:
         broker = Http(running.address)

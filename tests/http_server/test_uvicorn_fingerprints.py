@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from rocketq.http_server.connection.http_connection import HttpConnection
 
-#: What HttpConnection calls, or stands in for (`ShortCall`), without overriding it.
+#: What HttpConnection calls, or stands in for (`SmallCall`), without overriding it.
 RELIED_ON: dict[str, Any] = {
     "FlowControl": FlowControl,
     "RequestResponseCycle": RequestResponseCycle,
@@ -55,6 +55,6 @@ def test_what_is_overridden_in_uvicorn_is_what_was_reviewed() -> None:
     assert not changed, (
         f"uvicorn has other code than was reviewed for {', '.join(changed)}. Compare HttpToolsProtocol, "
         "RequestResponseCycle and FlowControl with the earlier version, and look at the methods of "
-        "HttpConnection and the attributes of ShortCall of the same names. Then record these fingerprints "
+        "HttpConnection and the attributes of SmallCall of the same names. Then record these fingerprints "
         f"and move the bound of uvicorn in pyproject.toml: {found}"
     )

@@ -36,7 +36,7 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.http_server.byte_budget import ByteBudget, Claim
-from rocketq.http_server.connection.small_call import SHORT_CALL_BYTES_MAX
+from rocketq.http_server.connection.small_call import SMALL_CALL_BYTES_MAX
 from rocketq.http_server.error_answers import content_length, read_body, read_body_into
 from rocketq.model import (
     NO_OFFSET,
@@ -434,6 +434,6 @@ def body_mark(config: BrokerConfig, announced: int | None) -> int | None:
     whole = config.in_flight_bytes_max
     if announced is None:
         return whole // 2
-    if announced > SHORT_CALL_BYTES_MAX:
+    if announced > SMALL_CALL_BYTES_MAX:
         return max(whole - whole // 8, config.request_bytes_max)
     return None

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from rocketq.errors import RocketqError
 from rocketq.http_server.admission import Admission, Head
-from rocketq.http_server.connection.small_call import ShortCall
+from rocketq.http_server.connection.small_call import SmallCall
 from rocketq.http_server.error_answers import error_answer
 from rocketq.http_server.permissions import NamedResource, Resource, Rule
 from rocketq.model import QUEUE_COUNT_MAX, Appended, Perm, SendStatus
@@ -62,8 +62,8 @@ class _Place(NamedTuple):
     queue: int
 
 
-class QuickSends:
-    """The broker's hook for short calls; everything but `_Sending.done` runs on the loop's thread."""
+class SmallSends:
+    """The broker's hook for small calls; everything but `_Sending.done` runs on the loop's thread."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class QuickSends:
         self._topics: dict[bytes, str] = {}
         self._answers: dict[tuple[SendStatus, _Place], tuple[bytes, bytes]] = {}
 
-    def take(self, call: ShortCall) -> bool:
+    def take(self, call: SmallCall) -> bool:
         """Take a call and append what it brings; False leaves it, untouched, to the usual way."""
         path, _, query = call.target.partition(b"?")
         name = self._topics.get(path) or self._topic(path)
@@ -185,7 +185,7 @@ class _Sending:
 
     __slots__ = ("appending", "call", "place", "sends", "started")
 
-    def __init__(self, sends: QuickSends, call: ShortCall, place: _Place, started: float) -> None:
+    def __init__(self, sends: SmallSends, call: SmallCall, place: _Place, started: float) -> None:
         self.sends = sends
         self.call = call
         self.place = place
@@ -200,7 +200,7 @@ class _Sending:
         self.sends.answer(self, outcome)
 
 
-def _is_plain(call: ShortCall) -> bool:
+def _is_plain(call: SmallCall) -> bool:
     """Whether the headers announce a plain message as it is."""
     is_plain = False
     for header in call.headers:

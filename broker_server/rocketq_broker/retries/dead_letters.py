@@ -23,6 +23,7 @@ from rocketq.protocol.property_columns import entries_of
 from rocketq.protocol.return_documents import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
+    OffsetRange,
     ResendAnswer,
     ResendOutcome,
     ResendRequest,
@@ -64,7 +65,7 @@ class DeadLetters:
             extent = self._store.offsets(topic).queues[0]
         except TopicNotFound:
             return DeadLetterMarks(self._store.broker, group, 0, 0)
-        ranges = tuple(self._store.letters.ranges(topic))
+        ranges = tuple(OffsetRange(begin, end) for begin, end in self._store.letters.ranges(topic))
         return DeadLetterMarks(self._store.broker, group, extent.min, extent.max, ranges)
 
     async def resend(self, group: str, request: ResendRequest) -> ResendAnswer:

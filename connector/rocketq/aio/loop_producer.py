@@ -19,6 +19,7 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.accumulation.accumulator import Batch
 from rocketq.producing.accumulation.submit_threads import Pipeline, Rows, SendBatch
+from rocketq.producing.oneway_sends import OnewaySends
 from rocketq.producing.producer import Producer
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import Selection
@@ -117,6 +118,7 @@ class LoopProducer(Producer):
         """`settings` are further arguments of `Producer`."""
         super().__init__(transport, routes, config=config, clock=clock, fault=fault, **settings)
         self._routes, self._room = routes, Room(on_room)
+        self._oneway = LoopOnewaySends(self._room)
 
     def is_ready(self, topic: str) -> bool:
         """Whether the queues of a topic are known, so that choosing one makes no call."""
@@ -148,14 +150,22 @@ class LoopProducer(Producer):
             chosen, message, None, selector, timeout_ms=config.timeout_ms, retries=config.retries
         )
 
-    def _take_oneway_place(self) -> None:
-        if self._oneway_places.acquire(blocking=False):
+
+class LoopOnewaySends(OnewaySends):
+    """One-way sends whose `begin` raises BufferFull instead of waiting."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__()
+        self._room = room
+
+    def take_place(self) -> None:
+        if self._places.acquire(blocking=False):
             return
         # A place that comes free from here on is announced; one that did before is found now.
         self._room.want()
-        if not self._oneway_places.acquire(blocking=False):
+        if not self._places.acquire(blocking=False):
             raise BufferFull
 
-    def _give_oneway_place_back(self) -> None:
-        super()._give_oneway_place_back()
+    def give_place_back(self) -> None:
+        super().give_place_back()
         self._room.announce()

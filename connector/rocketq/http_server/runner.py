@@ -16,9 +16,9 @@ which are attributes of it:
     begin_shutdown()   on the loop, before the server waits for running calls: the app answers held ones
     exit_code          what the process ends with; 0 without it
     connection_counts  where the connections of the server are counted, for the app's /metrics
-    take_short_call(call)
+    take_small_call(call)
                        on the loop: takes a small call and answers it without a task, or returns False
-                       (`connection.short_call`)
+                       (`connection.small_call`)
 
 The socket has its address before the app starts, but takes no connection until the app has
 started. A client that calls a broker which recovers a long log is refused at once, and can call another one.
@@ -154,7 +154,7 @@ class _Server(uvicorn.Server):
         self.listened = False
         self._app = app
         self._on_listening = on_listening
-        settings = ConnectionSettings(limits, self.counts, getattr(app, "take_short_call", None))
+        settings = ConnectionSettings(limits, self.counts, getattr(app, "take_small_call", None))
         super().__init__(
             uvicorn.Config(
                 app,

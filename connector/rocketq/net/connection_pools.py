@@ -1,4 +1,4 @@
-"""The connections of one process: urllib3's pools for all calls, and plain connections for short calls.
+"""The connections of one process: urllib3's pools for all calls, and plain connections for small calls.
 
 `cut` ends every connection at once, also those that a thread is waiting on. A connection that is made or
 taken at the same moment sees `is_cut` before it begins to wait.
@@ -89,7 +89,7 @@ class ConnectionPools:
         self.pool_size = config.pool_size
         self.connect_timeout_s = config.connect_timeout_ms / 1000
         self.by_address: dict[str, HTTPConnectionPool] = {}
-        #: Of each address that short calls went to: its host, and the connections that no call uses now.
+        #: Of each address that small calls went to: its host, and the connections that no call uses now.
         self.short: dict[str, tuple[str, int, list[ShortConnection]]] = {}
         self.is_cut = False
         #: `sent` is whether the call of this thread has given any byte of its request to a connection.
@@ -139,7 +139,7 @@ class ConnectionPools:
             while idle:
                 idle.pop().close()
 
-    # --- connections for short calls ---------------------------------------------
+    # --- connections for small calls ---------------------------------------------
 
     def short_connection(self, address: str, timeout_s: float) -> ShortConnection:
         """Return an idle connection, or make one within `timeout_s`."""

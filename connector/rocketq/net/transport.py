@@ -163,7 +163,7 @@ class Transport:
         return answer.body
 
     def _exchanged(self, address: str, request: bytes, timeout_ms: int) -> ShortAnswer:
-        """Make a short call; raise TransportFailure or Closed."""
+        """Make a small call; raise TransportFailure or Closed."""
         deadline = Deadline(timeout_ms)
         pools = self._own_pools()
         connection = None

@@ -34,7 +34,7 @@ import pyarrow as pa
 from rocketq.admin.topics import TopicAdmin
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import Compression, ProducerConfig
-from rocketq.errors import Closed, RocketqError, SendFailed
+from rocketq.errors import Closed, SendFailed
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
@@ -52,6 +52,7 @@ from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.batch_sender import IN_FLIGHT, BatchSender, SendPlan
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.input_batches import OrderingKeys, timed_data
+from rocketq.producing.oneway_sends import OnewaySends
 from rocketq.producing.placing import Placing, ProducerSelectors, SelectionName
 from rocketq.producing.producer_sessions import ProducerSessions
 from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
@@ -71,8 +72,6 @@ log = logging.getLogger("rocketq.producing.producer")
 
 R = TypeVar("R")
 
-#: One-way sends that may wait for a thread before `send_oneway` blocks.
-ONEWAY_WAITING_MAX: Final = 1_024
 #: Topics whose names are remembered to be allowed.
 FREE_DESTINATIONS_MAX: Final = 1_024
 
@@ -108,9 +107,7 @@ class Producer:
         self._workers: ThreadPoolExecutor | None = None
         #: Destinations of topics whose names were checked.
         self._free: dict[str, Destination] = {}
-        #: How many one-way messages were not stored, as far as is known.
-        self.oneway_lost = 0
-        self._oneway_places = threading.BoundedSemaphore(ONEWAY_WAITING_MAX)
+        self._oneway = OnewaySends()
         self.group = group
         self._sessions = (
             None
@@ -147,6 +144,7 @@ class Producer:
         RouteNotFound, NameServersUnreachable, Closed.
         """
         message = self._message(body, key, tag, properties, delay, deliver_at)
+        self._check(topic)
         order = text_bytes("ordering_key", ordering_key)
         return self._send_one(topic, message, order, queue, timeout_ms, self.config.retries)
 
@@ -167,20 +165,9 @@ class Producer:
         message = self._message(body, key, tag, properties, delay, deliver_at)
         self._check(topic)
         order = text_bytes("ordering_key", ordering_key)
-        workers = self._pool()
-        self._take_oneway_place()
-
-        def attempt() -> None:
-            try:
-                self._send_one(topic, message, order, queue, None, 0)
-            except RocketqError as error:
-                with self._lock:
-                    self.oneway_lost += 1
-                log.warning("A one-way message to %s was lost: %s", topic, error)
-            finally:
-                self._give_oneway_place_back()
-
-        workers.submit(attempt)
+        self._oneway.begin(
+            self._pool(), topic, partial(self._send_one, topic, message, order, queue, None, 0)
+        )
 
     def submit(
         self,
@@ -340,6 +327,11 @@ class Producer:
             self._delivery.hooks = (*self._delivery.hooks, hook)
 
     @property
+    def oneway_lost(self) -> int:
+        """How many one-way messages were not stored, as far as is known."""
+        return self._oneway.lost
+
+    @property
     def is_closed(self) -> bool:
         return self._closed
 
@@ -397,19 +389,13 @@ class Producer:
         return send(message) if self._spans is None else self._spans.sent_one(topic, message, send)
 
     def _sent_one(
-        self,
-        topic: str,
-        order: bytes | None,
-        queue: MessageQueue | int | None,
-        timeout_ms: int | None,
-        retries: int,
-        message: Message,
-    ) -> SendResult:
-        queues = self._queues(topic)
+        self, topic: str, order: bytes | None, queue: MessageQueue | int | None, timeout_ms: int | None,
+        retries: int, message: Message,
+    ) -> SendResult:  # fmt: skip
+        # The caller has checked; what still waits when the producer is closed is sent.
+        queues = self._delivery.write_queues(topic)
         if self._trace is not None:
-            properties = self._trace.marked(topic, message.properties)
-            if properties is not message.properties:
-                message = replace(message, properties=properties)
+            message = replace(message, properties=self._trace.marked(topic, message.properties))
         selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
@@ -490,12 +476,6 @@ class Producer:
                 sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)
                 for piece, result in sent:
                     yield piece.row_numbers(), result
-
-    def _take_oneway_place(self) -> None:
-        self._oneway_places.acquire()
-
-    def _give_oneway_place_back(self) -> None:
-        self._oneway_places.release()
 
     def _new_pipeline(self) -> Pipeline:
         return Pipeline(self._send_waiting, self.config, self._clock)

@@ -70,17 +70,25 @@ class ReturnAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [begin, end) of a queue."""
+
+    begin: Int64
+    end: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterMarks:
     """The dead letters of a group on one broker: offsets [min, max), and which were sent again already.
 
-    `resent` are ranges [begin, end) of offsets, in order. All are empty if there is no dead letter topic.
+    `resent` are ranges of offsets, in order. All are empty if there is no dead letter topic.
     """
 
     broker: str
     group: str
     min: Int64
     max: Int64
-    resent: tuple[tuple[Int64, Int64], ...] = field(default=(), hash=False)
+    resent: tuple[OffsetRange, ...] = field(default=(), hash=False)
 
 
 @dataclass(frozen=True, slots=True)

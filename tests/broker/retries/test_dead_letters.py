@@ -8,7 +8,7 @@ import pytest
 
 from rocketq.errors import InvalidRequest
 from rocketq.protocol.broker_documents import AlterTopicRequest
-from rocketq.protocol.return_documents import ResendAnswer, ResendOutcome, ResendRequest
+from rocketq.protocol.return_documents import OffsetRange, ResendAnswer, ResendOutcome, ResendRequest
 from tests.broker.retries.conftest import DEAD, FailingMember
 from tests.support.http_client import Http
 
@@ -44,9 +44,9 @@ def test_a_letter_is_sent_as_a_new_message_with_its_own_id(three: FailingMember)
 def test_a_letter_is_sent_once_unless_it_is_asked_for_again(broker: Http, three: FailingMember) -> None:
     before = broker.total("orders")
     assert outcomes(resend(three, 2, 0)) == [(0, "sent"), (2, "sent")]
-    assert three.api.dead_letters("billing").resent == ((0, 1), (2, 3))
+    assert three.api.dead_letters("billing").resent == (OffsetRange(0, 1), OffsetRange(2, 3))
     assert outcomes(resend(three, 0, 1, 2)) == [(0, "sent_before"), (1, "sent"), (2, "sent_before")]
-    assert three.api.dead_letters("billing").resent == ((0, 3),)
+    assert three.api.dead_letters("billing").resent == (OffsetRange(0, 3),)
     assert broker.total("orders") == before + 3
     assert outcomes(resend(three, 0, again=True)) == [(0, "sent")]
     assert broker.total("orders") == before + 4

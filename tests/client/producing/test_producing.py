@@ -338,6 +338,15 @@ def test_submitted_messages_share_requests_and_each_future_tells_its_place(mq: C
         assert by_place[future.result().queue.broker, future.result().offset] == b"%d" % n
 
 
+def test_closing_sends_the_oneway_messages_that_still_wait(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=1)
+    with mq.producer(sender_threads=1) as producer:
+        for number in range(200):
+            producer.send_oneway(topic, b"%d" % number)
+    assert producer.oneway_lost == 0
+    assert set(read_all(mq, topic, 200)["body"].to_pylist()) == {b"%d" % number for number in range(200)}
+
+
 def test_a_oneway_message_arrives_without_an_answer(mq: Client, topic: str) -> None:
     mq.create_topic(topic, queues=1)
     with mq.producer() as producer:

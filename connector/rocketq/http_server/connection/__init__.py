@@ -1,1 +1,1 @@
-"""One HTTP connection: uvicorn's protocol class with deadlines, limits and short calls."""
+"""One HTTP connection: uvicorn's protocol class with deadlines, limits and small calls."""

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: uvicorn's protocol class with deadlines, limits and short calls.
+"""One HTTP/1.1 connection: uvicorn's protocol class with deadlines, limits and small calls.
 
 This is the only place that depends on uvicorn's private code, for two reasons:
 
@@ -6,7 +6,7 @@ This is the only place that depends on uvicorn's private code, for two reasons:
     its request byte by byte, or does not read its answer would stay connected for ever. `deadlines` says when
     each of them is ended.
   * uvicorn makes a task of every request. A small POST that is here as a whole is first offered to the app
-    as a `ShortCall`, which needs none.
+    as a `SmallCall`, which needs none.
 
 A client that breaks a limit is answered with an error document where one can still be written:
 
@@ -47,9 +47,9 @@ from rocketq.http_server.connection.deadlines import Deadlines, Due
 from rocketq.http_server.connection.limits import ConnectionCounts, Cut, ServerLimits
 from rocketq.http_server.connection.small_call import (
     CLOSE,
-    SHORT_CALL_BYTES_MAX,
-    ShortCall,
-    TakeShortCall,
+    SMALL_CALL_BYTES_MAX,
+    SmallCall,
+    TakeSmallCall,
 )
 from rocketq.http_server.error_answers import error_answer, unforeseen
 
@@ -64,7 +64,7 @@ class ConnectionSettings:
 
     limits: ServerLimits
     counts: ConnectionCounts
-    take_short_call: TakeShortCall | None = None
+    take_small_call: TakeSmallCall | None = None
 
 
 def connection_class(settings: ConnectionSettings) -> type[HttpConnection]:
@@ -104,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
         self._body_came = False
         #: Why a callback stopped the parser.
         self._parser_stop: RocketqError | None = None
-        #: The body of a request that may become a short call, as far as it is here; else None.
+        #: The body of a request that may become a small call, as far as it is here; else None.
         self._short_body: list[bytes] | None = None
         self._deadlines = Deadlines(self._limits)
         self._timer: asyncio.TimerHandle | None = None
@@ -177,7 +177,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Called by the server when it stops."""
-        self._decline_short_call()
+        self._decline_small_call()
         super().shutdown()
         self._bound_closing()
 
@@ -189,7 +189,7 @@ class HttpConnection(HttpToolsProtocol):
     # --- a request: called by the parser -------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        # uvicorn makes the ASGI scope here. A short call needs none, so `_start_asgi_request` makes it.
+        # uvicorn makes the ASGI scope here. A small call needs none, so `_start_asgi_request` makes it.
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -206,7 +206,7 @@ class HttpConnection(HttpToolsProtocol):
         # A head of which more than the limit came in one read is measured; any other is below the limit.
         if self._head_bytes + self._read_bytes > self._limits.header_bytes_max:
             self._check_head_size()
-        if self._may_become_short_call():
+        if self._may_become_small_call():
             self._short_body = []
         else:
             self._start_asgi_request()
@@ -232,13 +232,13 @@ class HttpConnection(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        if self._short_body is None or not self._is_taken_as_short_call():
-            self._decline_short_call()
+        if self._short_body is None or not self._is_taken_as_small_call():
+            self._decline_small_call()
             super().on_message_complete()
         self._receiving = _Receiving.NOTHING
         self._deadlines.request_ended()
         if self.cycle.response_complete:
-            # The app answered before the whole body was here, or took and answered a short call.
+            # The app answered before the whole body was here, or took and answered a small call.
             self._expect_next_request(self.loop.time())
 
     def on_response_complete(self) -> None:
@@ -277,16 +277,16 @@ class HttpConnection(HttpToolsProtocol):
         what = "the request's head" if in_head else "what follows the request's body"
         return TooLarge(what, size, self._limits.header_bytes_max)
 
-    # --- short calls -----------------------------------------------------------------------------
+    # --- small calls -----------------------------------------------------------------------------
 
-    def _may_become_short_call(self) -> bool:
+    def _may_become_small_call(self) -> bool:
         """Whether the request is a POST with a small body, and no other request is under way."""
         return (
-            self.settings.take_short_call is not None
+            self.settings.take_small_call is not None
             and (self.cycle is None or self.cycle.response_complete)
             and not self.expect_100_continue
             and self.parser.get_method() == b"POST"
-            and 0 <= self._announced_bytes() <= SHORT_CALL_BYTES_MAX
+            and 0 <= self._announced_bytes() <= SMALL_CALL_BYTES_MAX
         )
 
     def _announced_bytes(self) -> int:
@@ -296,9 +296,9 @@ class HttpConnection(HttpToolsProtocol):
                 return int(value) if value.isdigit() else -1
         return -1
 
-    def _is_taken_as_short_call(self) -> bool:
+    def _is_taken_as_small_call(self) -> bool:
         """Offer the request, which is here as a whole, to the app."""
-        take = self.settings.take_short_call
+        take = self.settings.take_small_call
         if (
             take is None
             or self._short_body is None
@@ -307,7 +307,7 @@ class HttpConnection(HttpToolsProtocol):
             or not self.parser.should_keep_alive()
         ):
             return False
-        call = ShortCall(self, self.url, self.headers, b"".join(self._short_body))
+        call = SmallCall(self, self.url, self.headers, b"".join(self._short_body))
         before, self.cycle = self.cycle, call  # type: ignore[assignment]
         try:
             taken = take(call)
@@ -320,8 +320,8 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle = before
         return taken
 
-    def _decline_short_call(self) -> None:
-        """Make an ASGI request of what may have become a short call, with the body that is here."""
+    def _decline_small_call(self) -> None:
+        """Make an ASGI request of what may have become a small call, with the body that is here."""
         if self._short_body is not None:
             pieces, self._short_body = self._short_body, None
             self._start_asgi_request()
@@ -343,7 +343,7 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, error: RocketqError, why: Cut) -> None:
         """End the connection, with an error if one can be written where the answer belongs."""
         self._counts.cut[why] += 1
-        self._decline_short_call()
+        self._decline_small_call()
         cycle = self.cycle
         answering = cycle is not None and not cycle.response_complete
         if self._receiving is _Receiving.BODY:

@@ -1,11 +1,11 @@
 """A small request that is here as a whole, and its answer, without a task.
 
 uvicorn makes a task, an event and two writes of every request. For a small message that is as much work as
-storing it. So an app may have a hook, `take_short_call(call) -> bool`, which `http_connection` calls with a
-`ShortCall`. The hook either takes the call and answers it, at once or later, or returns False. Then the
+storing it. So an app may have a hook, `take_small_call(call) -> bool`, which `http_connection` calls with a
+`SmallCall`. The hook either takes the call and answers it, at once or later, or returns False. Then the
 request becomes an ASGI request as if it had not been offered.
 
-In `HttpConnection.cycle` a short call stands in the place of uvicorn's `RequestResponseCycle`, and has the
+In `HttpConnection.cycle` a small call stands in the place of uvicorn's `RequestResponseCycle`, and has the
 attributes that uvicorn and the connection read and set there. So pipelined requests wait for it, a connection
 that was told to close does so after its answer, and every deadline holds.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[bytes, bytes]]
 CLOSE: Final = b"connection: close\r\n\r\n"
-#: The largest body of a short call; the connection holds it until it is whole.
-SHORT_CALL_BYTES_MAX: Final = 64 * 1024
+#: The largest body of a small call; the connection holds it until it is whole.
+SMALL_CALL_BYTES_MAX: Final = 64 * 1024
 
 
 class _NoTask:
-    """Stands for the event that wakes the task of a request: a short call has no task."""
+    """Stands for the event that wakes the task of a request: a small call has no task."""
 
     def set(self) -> None:
         pass
@@ -36,7 +36,7 @@ class _NoTask:
 _NO_TASK: Final = _NoTask()
 
 
-class ShortCall:
+class SmallCall:
     """One request with its whole body, and the way to answer it."""
 
     __slots__ = (
@@ -83,4 +83,4 @@ class ShortCall:
 
 
 #: The app's hook: whether it takes a call. It runs on the loop's thread.
-TakeShortCall = Callable[[ShortCall], bool]
+TakeSmallCall = Callable[[SmallCall], bool]

@@ -1,4 +1,4 @@
-"""Short calls: the same promises as any call, over connections that a caller uses without a pool's work."""
+"""Small calls: the same promises as any call, over connections that a caller uses without a pool's work."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_connection_that_the_server_closed_is_replaced(transport: Transport) -
         assert post(transport, second.address) == b"{}"
 
 
-def test_close_cuts_a_short_call_at_once(transport: Transport) -> None:
+def test_close_cuts_a_small_call_at_once(transport: Transport) -> None:
     reached, outcome = threading.Event(), []
 
     def hold(connection: socket.socket) -> None:

@@ -12,7 +12,7 @@ from rocketq.model import Message
 from rocketq.protocol.broker_documents import OCTET_STREAM
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.plain_message import PROPERTY_PREFIX, parameters_of
-from rocketq_broker.data_plane import small_send as quick_sends
+from rocketq_broker.data_plane import small_send
 from rocketq_broker.data_plane.query_parameters import parse
 from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
 from tests.broker.conftest import StartBroker
@@ -68,14 +68,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken = 0
-        real = quick_sends.QuickSends.take
+        real = small_send.SmallSends.take
 
-        def take(sends: quick_sends.QuickSends, call: Any) -> bool:
+        def take(sends: small_send.SmallSends, call: Any) -> bool:
             taken = real(sends, call)
             self.taken += taken
             return taken
 
-        monkeypatch.setattr(quick_sends.QuickSends, "take", take)
+        monkeypatch.setattr(small_send.SmallSends, "take", take)
 
 
 @pytest.fixture

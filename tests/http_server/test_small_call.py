@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from rocketq.http_server.connection.limits import Cut, ServerLimits
-from rocketq.http_server.connection.small_call import SHORT_CALL_BYTES_MAX, ShortCall
+from rocketq.http_server.connection.small_call import SMALL_CALL_BYTES_MAX, SmallCall
 from rocketq.http_server.runner import ServerThread
 from tests.support.conditions import wait_until
 from tests.support.raw_connection import Connection, Probe, post
 
 
-class ShortCalls(Probe):
+class SmallCalls(Probe):
     """Answers a POST to /short with its body, to /later when it is told, and fails at /fail; else a Probe."""
 
     def __init__(self) -> None:
         super().__init__()
         self.offered: list[bytes] = []
-        self.waiting: list[ShortCall] = []
+        self.waiting: list[SmallCall] = []
 
-    def take_short_call(self, call: ShortCall) -> bool:
+    def take_small_call(self, call: SmallCall) -> bool:
         self.offered.append(call.target)
         if call.target == b"/fail":
             raise RuntimeError("secret")
@@ -37,18 +37,18 @@ class ShortCalls(Probe):
         return False
 
 
-def reply(call: ShortCall) -> None:
+def reply(call: SmallCall) -> None:
     body = b"short " + call.body
     call.answer(200, [(b"content-length", b"%d" % len(body))], body)
 
 
 @pytest.fixture
-def app() -> ShortCalls:
-    return ShortCalls()
+def app() -> SmallCalls:
+    return SmallCalls()
 
 
 @pytest.fixture
-def server(app: ShortCalls) -> Iterator[ServerThread]:
+def server(app: SmallCalls) -> Iterator[ServerThread]:
     limits = ServerLimits(header_ms=60_000, request_ms=60_000, shutdown_ms=5_000)
     with ServerThread(app, limits=limits) as running:
         yield running
@@ -61,7 +61,7 @@ def client(server: ServerThread) -> Iterator[Connection]:
         yield connection
 
 
-def release(server: ServerThread, app: ShortCalls) -> None:
+def release(server: ServerThread, app: SmallCalls) -> None:
     def answer() -> None:
         while app.waiting:
             reply(app.waiting.pop(0))
@@ -69,7 +69,7 @@ def release(server: ServerThread, app: ShortCalls) -> None:
     server.call(answer)
 
 
-def test_what_is_taken_and_what_is_not_share_a_connection(client: Connection, app: ShortCalls) -> None:
+def test_what_is_taken_and_what_is_not_share_a_connection(client: Connection, app: SmallCalls) -> None:
     for number in range(3):
         body = b"%d" % number
         client.send(post("/short", body))
@@ -91,7 +91,7 @@ def test_a_request_in_pieces_is_put_together(client: Connection, path: str, step
 
 
 def test_requests_sent_ahead_wait_for_the_short_one_and_keep_their_order(
-    client: Connection, server: ServerThread, app: ShortCalls
+    client: Connection, server: ServerThread, app: SmallCalls
 ) -> None:
     ahead = [post("/echo", b"a"), post("/short", b"b"), b"GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"]
     client.send(b"".join([post("/later", b"first"), *ahead]))
@@ -107,13 +107,13 @@ def test_requests_sent_ahead_wait_for_the_short_one_and_keep_their_order(
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        post("/echo", bytes(SHORT_CALL_BYTES_MAX + 1)),
+        post("/echo", bytes(SMALL_CALL_BYTES_MAX + 1)),
         b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         b"GET /hello HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx",
     ],
 )
 def test_what_is_large_or_unannounced_or_no_post_is_not_offered(
-    client: Connection, app: ShortCalls, request_bytes: bytes
+    client: Connection, app: SmallCalls, request_bytes: bytes
 ) -> None:
     client.send(request_bytes)
     assert client.answer()[0] == 200
@@ -135,7 +135,7 @@ def test_a_defect_in_the_hook_becomes_an_error_document(client: Connection) -> N
     assert client.answer() == (200, b"short x")
 
 
-def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: ShortCalls) -> None:
+def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: SmallCalls) -> None:
     with Connection(server.address) as leaving:
         leaving.send(post("/later", b"x"))
         assert app.held.wait(60)
@@ -148,7 +148,7 @@ def test_an_answer_to_a_client_that_left_is_dropped(server: ServerThread, app: S
         assert other.answer() == (200, b"short x")
 
 
-def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls) -> None:
+def test_a_stopping_server_answers_a_small_call_and_then_closes(app: SmallCalls) -> None:
     server: Any = ServerThread(app, limits=ServerLimits(shutdown_ms=30_000)).__enter__()
     with Connection(server.address) as client:
         client.send(post("/later", b"x"))
@@ -161,7 +161,7 @@ def test_a_stopping_server_answers_a_short_call_and_then_closes(app: ShortCalls)
     server.__exit__(None, None, None)
 
 
-def test_a_small_body_that_does_not_come_is_refused_as_too_slow(app: ShortCalls) -> None:
+def test_a_small_body_that_does_not_come_is_refused_as_too_slow(app: SmallCalls) -> None:
     with ServerThread(app, limits=ServerLimits(request_ms=250)) as server:
         with Connection(server.address) as client:
             client.send(post("/short", b"0123456789")[:-1])
