@@ -34,6 +34,7 @@ from rocketq.protocol.broker_documents import CreateTopicRequest, GroupOffset
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.group_documents import StartRule
 from rocketq.protocol.lease_documents import ReceiptHandle, ReceiveRequest
+from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq_broker.data_plane import pull_formats as forms
 from rocketq_broker.data_plane.leased_reads import RECEIVE_BYTES_MAX, Look, QueueCall, look
 from rocketq_broker.filters.pull_filter import Filter, parse_filter
@@ -41,7 +42,7 @@ from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import wait_keys
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.leases import decisions
-from rocketq_broker.store.leases.dead_letters import dead_letter_topic, dead_letters
+from rocketq_broker.store.leases.dead_letters import dead_letters
 from rocketq_broker.store.leases.decisions import OutRun
 from rocketq_broker.store.machines.lease_changes import LeasesTaken
 from rocketq_broker.store.machines.queue_leases import offsets_of
@@ -235,7 +236,7 @@ class ReceiveProcessor:
         return ((first + each) % queues for each in range(queues))
 
     def _queue_call(self, call: _Call, queue: int, messages: int, size: int) -> QueueCall:
-        attempts_max = self._store.consumer_groups.entry(call.group).settings.retries_max
+        attempts_max = 1 + self._store.consumer_groups.entry(call.group).settings.retries_max
         return QueueCall(call.topic, queue, call.chosen, messages, size, attempts_max)
 
     async def _take(self, call: _Call, looks: list[Look]) -> LeasesTaken | None:

@@ -14,11 +14,11 @@ from typing import Any
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
+from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.leases import decisions
-from rocketq_broker.store.leases.dead_letters import dead_letter_topic
 from rocketq_broker.store.leases.decisions import OutRun, Receive
 from rocketq_broker.store.leases.lease_clock import LeaseClock
 from rocketq_broker.store.machines.claim_table import Place

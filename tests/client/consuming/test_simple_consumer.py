@@ -70,6 +70,24 @@ def test_a_message_that_is_given_back_comes_again_and_the_first_handle_is_refuse
         second.ack()
 
 
+def test_a_message_whose_last_lease_ran_out_is_a_dead_letter_like_any_other(mq: Client, topic: str) -> None:
+    group = f"{topic}-g"
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    mq.groups.set(group, retries_max=0)
+    with mq.producer() as producer:
+        sent = producer.send(topic, b"x")
+    with mq.simple_consumer(group, topic, wait_ms=0) as consumer:
+        (message,) = consumer.receive()
+        message.nack()
+        assert consumer.receive() == []
+        (letter,) = mq.dead_letters(group).list()
+        assert (letter.topic, letter.message_id, letter.unique_id) == (topic, sent.message_id, sent.unique_id)
+        assert (letter.attempts, letter.reason) == (1, "its last lease ran out")
+        (resent,) = mq.dead_letters(group).resend()
+        (again,) = consumer.receive()
+        assert (again.message_id, again.attempt) == (resent.message_id, 1)
+
+
 def test_a_loop_acknowledges_what_was_handled(mq: Client, topic: str) -> None:
     fill(mq, topic, 5, queues=1)
     group = f"{topic}-g"

@@ -21,7 +21,7 @@ from rocketq.errors.lease_errors import LeasesOutstanding
 from rocketq.model import FlushMode
 from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
-from rocketq_broker.store.leases.dead_letters import dead_letter_topic
+from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq_broker.store.machines.due_runs import TICK_MS
 from rocketq_broker.store.machines.queue_leases import offsets_of
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode

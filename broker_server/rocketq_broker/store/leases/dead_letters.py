@@ -1,7 +1,8 @@
 """Dead letters: which messages have had their last attempt, and what is stored of them.
 
-A dead letter goes to queue 0 of the topic `%DLQ%group` on the broker that has the message. The names of the
-properties are RocketMQ's (MessageConst); they say where the message comes from.
+A dead letter goes to queue 0 of the group's dead letter topic on the broker that has the message. It has the
+properties of any dead letter (`rocketq.protocol.rules.returned_messages`), so it is listed and sent again as
+those of members are.
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rocketq.model import Message, StoredMessage
+from rocketq.model import UNIQUE_ID_PROPERTY, Message, StoredMessage
 from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES
+from rocketq.protocol.rules.returned_messages import FAILURES, ORIGINAL_ID, ORIGINAL_TOPIC, REASON
 from rocketq_broker.store.commit.small_batches import QueueBatch
 
-#: RocketMQ: MixAll.DLQ_GROUP_TOPIC_PREFIX.
-_PREFIX: Final = "%DLQ%"
-
-
-def dead_letter_topic(group: str) -> str:
-    """Return the topic of a group's dead letters."""
-    return f"{_PREFIX}{group}"
+#: Why it died; a lease says nothing of what its holder met.
+WHY: Final = "its last lease ran out"
 
 
 def is_dead(attempt: int, attempts_max: int) -> bool:
@@ -43,10 +40,10 @@ def _dead_letter(message: StoredMessage, attempts: int) -> Message:
         if name not in DELIVERY_PROPERTIES
     }
     origin = {
-        "RETRY_TOPIC": message.queue.topic,
-        "ORIGIN_MESSAGE_ID": message.message_id,
-        "DLQ_ORIGIN_TOPIC": message.queue.topic,
-        "DLQ_ORIGIN_MESSAGE_ID": message.message_id,
-        "RECONSUME_TIME": str(attempts),
+        FAILURES: str(attempts),
+        ORIGINAL_TOPIC: message.queue.topic,
+        ORIGINAL_ID: message.message_id,
+        REASON: WHY,
+        UNIQUE_ID_PROPERTY: kept.get(UNIQUE_ID_PROPERTY, message.message_id),
     }
     return Message(message.body, message.key, message.tag, {**kept, **origin}, message.born_at_us)
