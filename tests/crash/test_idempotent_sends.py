@@ -56,7 +56,7 @@ class Sending:
             self.acked |= dict(zip(bodies, places, strict=True))
             self.changed.notify_all()
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
             assert self.changed.wait_for(condition, WAIT_S)
 

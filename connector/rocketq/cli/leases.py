@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from rocketq.cli.connection import connect, nameservers_option
-from rocketq.cli.output import output_option, say, show
+from rocketq.cli.output import done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.consuming.simple_consumer import LeasedMessage
@@ -71,7 +71,8 @@ def receive(
 @click.argument("receipt_handles", nargs=-1, required=True)
 @_group_option
 @nameservers_option
-def acknowledge(receipt_handles: tuple[str, ...], group: str, nameservers: str) -> None:
+@output_option
+def acknowledge(receipt_handles: tuple[str, ...], group: str, nameservers: str, output: str) -> None:
     """Acknowledge received messages by their receipt handles. Twice is no error.
 
     \b
@@ -84,7 +85,8 @@ def acknowledge(receipt_handles: tuple[str, ...], group: str, nameservers: str) 
     topics = dict.fromkeys((read_handle(each).topic for each in receipt_handles), None)
     with connect(nameservers) as client, client.simple_consumer(group, topics) as consumer:
         result = consumer.ack(receipt_handles)
-        say(f"acknowledged {result.acknowledged} message(s)")
+        rows = [{"group": group, "acknowledged": result.acknowledged, "settled_before": result.settled}]
+        done(f"acknowledged {result.acknowledged} message(s)", rows, output)
         consumer.raise_refused(result.refused)
 
 

@@ -34,10 +34,9 @@ class Receipt:
     def queue(self) -> MessageQueue:
         return self.delivery.queue
 
-    @property
-    def attempt(self) -> int:
-        """1 when this member hands them out for the first time."""
-        return self.delivery.attempt
+    def attempt_of(self, row: int) -> int:
+        """1 for a message that is handed out for the first time, 2 after one failure, and so on."""
+        return self.delivery.attempt_of(row)
 
     def messages(self) -> list[ConsumedMessage]:
         return self.delivery.messages()

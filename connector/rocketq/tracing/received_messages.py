@@ -71,8 +71,8 @@ class ReceivedMessages:
         columns = [batch.column(name).take(places) for name in ("key", "tag", "properties")]
 
         def making() -> Iterable[TraceRecord]:
-            values = zip(offsets, *(column.to_pylist() for column in columns), strict=True)
-            for offset, key, tag, properties in values:
+            values = zip(rows, offsets, *(column.to_pylist() for column in columns), strict=True)
+            for row, offset, key, tag, properties in values:
                 yield TraceRecord(
                     type=kind,
                     at_us=now_us,
@@ -80,7 +80,7 @@ class ReceivedMessages:
                     broker=receipt.queue.broker,
                     client_id=receipt.client_id,
                     group=receipt.group,
-                    attempt=receipt.attempt,
+                    attempt=receipt.attempt_of(row),
                     unique_id=dict(properties or ()).get(UNIQUE_ID_PROPERTY),
                     message_id=message_id(receipt.queue, offset),
                     elapsed_ms=elapsed_ms,

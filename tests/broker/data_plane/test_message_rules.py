@@ -98,7 +98,7 @@ def test_what_was_stored_before_these_rules_can_be_read(start_broker: StartBroke
         driver.create("%RETRY%billing", 1)
         driver.send("%RETRY%billing", 0, [old])
     broker = start_broker(data_dir=tmp_path / "data")
-    (message,) = broker.pull(topic, 0, 0, "application/json").json["messages"]
+    (message,) = broker.pull(topic, 0, 0, "application/json", group="billing").json["messages"]
     assert (message["tag"], message["properties"]) == ("A B", {"TRAN_MSG": "true"})
     assert broker.send(topic, stream([Message(b"x")]), "?queue=0").code == "RESERVED_NAME"
     assert broker.call("DELETE", f"/v1/topics/{topic}").status == 200

@@ -22,7 +22,7 @@ class Seen:
 
     def after_receipt(self, receipt: Receipt) -> Collection[int]:
         bodies = [message.body for message in receipt.messages()]
-        self.handed_out += [(body, receipt.attempt) for body in bodies]
+        self.handed_out += [(body, receipt.attempt_of(row)) for row, body in enumerate(bodies)]
         return [row for row, body in enumerate(bodies) if self.only in (None, body)]
 
     def after_handling(
@@ -30,7 +30,7 @@ class Seen:
     ) -> None:
         assert elapsed_ms >= 0
         bodies = [message.body for message in receipt.messages()]
-        self.outcomes += [(bodies[row], receipt.attempt, is_acknowledged) for row in rows]
+        self.outcomes += [(bodies[row], receipt.attempt_of(row), is_acknowledged) for row in rows]
 
 
 class Broken:
@@ -98,7 +98,7 @@ def test_a_failure_is_told_once_and_what_comes_back_unread_is_not(
     with mq.consumer(f"g-{topic}", topic, ack="manual", ordered=ordered) as consumer:
         consumer.add_hook(seen)
         first = consumer.poll()
-        first[0].nack(delay_ms=0)
+        first[0].nack("1ms")
         again = consumer.poll(timeout_ms=30_000)
         again[0].ack()
         assert (again[0].body, again[0].attempt) == (b"a", 2)
