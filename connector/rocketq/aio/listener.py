@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -27,8 +28,8 @@ from rocketq.aio.intake import Intake
 from rocketq.aio.opening import Opening
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.listener import WORKER_MESSAGES_MAX
 from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
 from rocketq.protocol.group_documents import Difference
@@ -60,6 +61,7 @@ class AsyncListener:
         self._home, self._calls = home, calls
         self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
         self._intake = Intake(reader, home)
+        self._pace = WorkerPace(workers)
         self._is_closing = False
         loop = home.check()
         self._tasks = {
@@ -140,21 +142,23 @@ class AsyncListener:
 
     async def _work(self) -> None:
         while not self._is_closing:
-            rows = max(1, min(WORKER_MESSAGES_MAX, self._reader.ready_messages() // self._workers))
+            rows = self._pace.rows(self._reader.ready_messages())
             try:
                 delivery = await self._intake.hand_out(rows, None, raising=False)
             except Closed:
                 return
             if delivery is not None:
-                await self._handle(delivery)
+                began = time.perf_counter()
+                self._pace.handled(await self._handle(delivery), time.perf_counter() - began)
                 self._reader.settled()
 
-    async def _handle(self, delivery: Delivery) -> None:
+    async def _handle(self, delivery: Delivery) -> int:
+        """Await the function for each message; return for how many."""
         function, handled = self._function, delivery.handled
         for row, message in enumerate(messages_of(delivery)):
             if delivery.is_recalled:
                 self._reader.take_back(delivery, row)
-                return
+                return row
             try:
                 await function(message)
             except (Exception, asyncio.CancelledError) as error:
@@ -167,6 +171,7 @@ class AsyncListener:
                 await message.nack(reason=f"{type(error).__name__}: {error}")
             else:
                 handled[row] = 1
+        return delivery.rows
 
 
 class ListenerOpening(Opening[AsyncListener]):

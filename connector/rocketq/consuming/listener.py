@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
 from rocketq.protocol.group_documents import Difference
 
 log = logging.getLogger("rocketq.consuming.listener")
 
-#: The most that one worker takes at once; the less there is, the less it takes, so that others get some.
-WORKER_MESSAGES_MAX: Final = 256
 #: RocketMQ: 1 to 1,000 threads.
 WORKERS_MAX: Final = 1_000
 
@@ -44,6 +44,7 @@ class Listener:
     def __init__(self, reader: GroupReader, function: Function, workers: int) -> None:
         self._reader, self._function, self._workers = reader, function, workers
         self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        self._pace = WorkerPace(workers)
         self._is_closing = False
         self._close_lock = threading.Lock()
         self._running = workers
@@ -116,11 +117,11 @@ class Listener:
     def _work(self) -> None:
         try:
             while not self._is_closing:
-                ready = self._reader.ready_messages()
-                rows = max(1, min(WORKER_MESSAGES_MAX, ready // self._workers))
+                rows = self._pace.rows(self._reader.ready_messages())
                 delivery = self._reader.hand_out(rows, None, raising=False)
                 if delivery is not None:
-                    self._handle(delivery)
+                    began = time.perf_counter()
+                    self._pace.handled(self._handle(delivery), time.perf_counter() - began)
                     self._reader.settled()
         except Closed:
             return
@@ -129,12 +130,13 @@ class Listener:
                 self._running -= 1
                 self._idle.notify_all()
 
-    def _handle(self, delivery: Delivery) -> None:
+    def _handle(self, delivery: Delivery) -> int:
+        """Call the function for each message; return for how many."""
         function, handled = self._function, delivery.handled
         for row, message in enumerate(delivery.messages()):
             if delivery.is_recalled:
                 self._reader.take_back(delivery, row)
-                return
+                return row
             try:
                 function(message)
             except Exception as error:
@@ -144,6 +146,7 @@ class Listener:
                 message.nack(reason=f"{type(error).__name__}: {error}")
             else:
                 handled[row] = 1
+        return delivery.rows
 
 
 def checked_function(function: object) -> Function:

@@ -7,9 +7,6 @@ from collections.abc import Collection
 from rocketq import Client, ConsumedMessage, Consumer, Listener, Message, MessageQueue
 from tests.support.conditions import WAIT_MS, wait_until
 
-#: Its former name, under which tests that are being written import it.
-wait_for = wait_until
-
 
 def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) -> None:
     """Send messages with the numbers from `first` on as bodies, in the order of the numbers in each queue."""

@@ -185,9 +185,9 @@ def test_every_message_is_handled_once_or_is_a_dead_letter(mq: Client, topic: st
             dead = sum(1 for count in failures.values() if count == 4)
             return len(handled) + dead == 400
 
-    first = mq.listener(topic, handle, group=topic, workers=1)
+    first = mq.listener(topic, handle, group=topic, workers=2)
     for _ in range(2):
-        with mq.listener(topic, handle, group=topic, workers=1):
+        with mq.listener(topic, handle, group=topic, workers=2):
             wait_until(lambda: sum(handled.values()) > 100 or is_settled())
     wait_until(is_settled)
     first.close()

@@ -108,6 +108,18 @@ def test_only_what_is_due_later_is_waited_for() -> None:
     assert [held.next_due_ms(now) for now in (10, 20, 30)] == [20, 30, None]
 
 
+def test_only_the_last_delivery_is_recalled_since_messages_behind_the_others_may_be_handled() -> None:
+    held = filled(10)
+    first, second = handed_out(held, 3), handed_out(held, 3)
+    second.acknowledge(0, 1)
+    held.leave()
+    assert (first.is_recalled, second.is_recalled) == (False, True)
+    held.take_back(second, 1)
+    assert (held.is_idle, held.committable()) == (False, 0)
+    first.acknowledge()
+    assert (held.is_idle, held.committable()) == (True, 4)
+
+
 def test_what_a_recalled_delivery_gives_back_is_not_committed() -> None:
     held = filled(10)
     delivery = handed_out(held, 6)

@@ -266,10 +266,19 @@ class ProcessQueue:
             self.held_until_ms = until_ms
 
     def leave(self) -> None:
-        """Hand out nothing more, because the queue is to be given back; ask for what is out and not begun."""
+        """Hand out nothing more: the queue is to be given back. Recall the last delivery.
+
+        Deliveries before the last one are handled to their end: messages behind them may be handled already,
+        and would come again to the next owner.
+        """
         self.is_leaving = True
-        for delivery in self.deliveries:
-            delivery.is_recalled = True
+        if self.deliveries:
+            self.deliveries[-1].is_recalled = True
+
+    def recall(self) -> None:
+        """Hand out nothing more, and have nobody go on with what is out: it is no longer this member's."""
+        self.is_leaving = True
+        self._recall_all()
 
     def take_back(self, delivery: Delivery, row: int) -> None:
         """Take the messages of a recalled delivery from `row` on, which nobody has worked on."""
@@ -281,13 +290,11 @@ class ProcessQueue:
     def stop(self, error: RocketqError) -> None:
         """Hand out nothing more before a seek; poll raises the error."""
         self.error, self.is_stopped = error, True
-        for delivery in self.deliveries:
-            delivery.is_recalled = True
+        self._recall_all()
 
     def begin_at(self, offset: int, generation: int) -> None:
         """Hand out next what is at `offset`: forget what was fetched, handed out and failed."""
-        for delivery in self.deliveries:
-            delivery.is_recalled = True
+        self._recall_all()
         self.slices.clear()
         self.deliveries.clear()
         self.retries.clear()
@@ -295,6 +302,10 @@ class ProcessQueue:
         self.probe, self.generation, self.next_attempt = True, generation, 1
         self.error, self.is_stopped, self.sought, self.is_returning = None, False, True, False
         self.paused_until_ms = self.held_until_ms = 0
+
+    def _recall_all(self) -> None:
+        for delivery in self.deliveries:
+            delivery.is_recalled = True
 
     def has_work(self, now_ms: int) -> bool:
         """Whether there is something to fetch, and nothing against fetching it."""

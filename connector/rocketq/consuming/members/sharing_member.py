@@ -227,7 +227,7 @@ class SharingMember(Member):
             state = self._fetching.prefetch.state(queue)
             if state is None:
                 return
-            state.leave()
+            state.recall()
             self._fetching.prefetch.remove(queue)
             if release and state.epoch is not None:
                 offset = ClaimedOffset(queue.topic, queue.queue, state.epoch, state.committable())
