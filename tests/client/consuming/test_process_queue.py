@@ -108,7 +108,7 @@ def test_only_what_is_due_later_is_waited_for() -> None:
     assert [held.next_due_ms(now) for now in (10, 20, 30)] == [20, 30, None]
 
 
-def test_only_the_last_delivery_is_recalled_since_messages_behind_the_others_may_be_handled() -> None:
+def test_only_the_last_delivery_of_a_queue_is_recalled() -> None:
     held = filled(10)
     first, second = handed_out(held, 3), handed_out(held, 3)
     second.acknowledge(0, 1)

@@ -9,7 +9,7 @@ from rocketq.consuming.worker_pace import MESSAGES_MAX, WORK_S, WorkerPace
 
 
 @given(st.integers(1, 1_000), st.integers(0, 10**6), st.integers(1, 256), st.floats(0, 1e4))
-def test_a_worker_takes_some_but_no_more_than_its_share_or_than_it_handles_in_time(
+def test_a_worker_takes_no_more_than_its_share_or_its_time(
     workers: int, ready: int, handled: int, elapsed_s: float
 ) -> None:
     pace = WorkerPace(workers)
