@@ -25,16 +25,15 @@ from rocketq.aio.intake import Intake
 from rocketq.aio.loops import BatchLoop, Left, MessageLoop
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.member_status import MemberStatus
 from rocketq.consuming.records import last_offsets
 from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import Difference
 
 #: What `commit` takes: a message, several, or an Arrow batch.
 AsyncHandled: TypeAlias = AsyncConsumedMessage | Iterable[AsyncConsumedMessage] | pa.RecordBatch
 
 
-class AsyncConsumer:
+class AsyncConsumer(MemberStatus):
     """A member of a consumer group; made by `AsyncClient.consumer`.
 
     One task at a time takes messages. Any task may acknowledge them, commit and close. Names, arguments and
@@ -42,8 +41,8 @@ class AsyncConsumer:
     """
 
     def __init__(self, reader: GroupReader, home: HomeLoop, calls: BlockingCalls) -> None:
-        self._reader, self._home, self._calls = reader, home, calls
-        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        super().__init__(reader)
+        self._home, self._calls = home, calls
         self.config = reader.config
         self._is_auto = reader.config.ack == "auto"
         self._intake = Intake(reader, home)
@@ -87,10 +86,6 @@ class AsyncConsumer:
         self._loop = weakref.ref(loop)
         return loop
 
-    def add_hook(self, hook: ReceiveHook) -> None:
-        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
-        self._reader.add_hook(hook)
-
     # --- progress ----------------------------------------------------------------
 
     async def commit(self, handled: AsyncHandled | None = None) -> None:
@@ -111,19 +106,6 @@ class AsyncConsumer:
                 await message.ack()
         self._reader.settled()
         await self._calls.run(self._reader.commit)
-
-    def owned(self) -> dict[MessageQueue, int]:
-        """Return the queues that this member owns now, each with the offset that a commit would store."""
-        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
-
-    def lag(self) -> dict[MessageQueue, int]:
-        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
-        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """In what this member differs from its group; with a difference in its filter it gets no queue."""
-        return self._reader.differences
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on in an owned queue at `offset`; the next commit may take the group back. Makes no call."""
@@ -155,10 +137,6 @@ class AsyncConsumer:
             await self._calls.run(self._close_when_idle)
         else:
             await self._calls.run(self._reader.close)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._reader.is_closed
 
     async def __aenter__(self) -> AsyncConsumer:
         return self

@@ -28,11 +28,9 @@ from rocketq.aio.intake import Intake
 from rocketq.aio.opening import Opening
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.member_status import ListenerStatus
 from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
-from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import Difference
 
 log = logging.getLogger("rocketq.aio.listener")
 
@@ -43,7 +41,7 @@ AsyncFunction: TypeAlias = Callable[[AsyncConsumedMessage], Awaitable[object]]
 CANCELLED_MS: Final = 1_000
 
 
-class AsyncListener:
+class AsyncListener(ListenerStatus):
     """A member of a group whose messages are handled by a coroutine function.
 
     It runs from when it is opened until `close`. Names, arguments and errors are those of `Listener`.
@@ -57,9 +55,9 @@ class AsyncListener:
         home: HomeLoop,
         calls: BlockingCalls,
     ) -> None:
-        self._reader, self._function, self._workers = reader, function, workers
+        super().__init__(reader)
+        self._function, self._workers = function, workers
         self._home, self._calls = home, calls
-        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
         self._intake = Intake(reader, home)
         self._pace = WorkerPace(workers)
         self._is_closing = False
@@ -71,28 +69,6 @@ class AsyncListener:
 
     def __call__(self, message: AsyncConsumedMessage) -> Awaitable[object]:
         return self._function(message)
-
-    def owned(self) -> dict[MessageQueue, int]:
-        """Return the queues that this member owns now, each with the offset that a commit would store."""
-        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
-
-    def lag(self) -> dict[MessageQueue, int]:
-        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
-        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """In what this member differs from its group; with a difference in its filter it gets no queue."""
-        return self._reader.differences
-
-    @property
-    def error(self) -> Exception | None:
-        """What keeps the listener, or one of its queues, from going on; it is also logged when it begins."""
-        return self._reader.error()
-
-    def add_hook(self, hook: ReceiveHook) -> None:
-        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
-        self._reader.add_hook(hook)
 
     async def close(self, timeout_ms: int = 30_000) -> bool:
         """Stop taking messages, wait at most `timeout_ms` for the functions that run, and leave the group.
@@ -120,10 +96,6 @@ class AsyncListener:
             await self._ended(running, CANCELLED_MS)
         await self._calls.run(self._reader.close)
         return not running
-
-    @property
-    def is_closed(self) -> bool:
-        return self._reader.is_closed
 
     async def __aenter__(self) -> AsyncListener:
         return self

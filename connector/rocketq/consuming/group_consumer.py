@@ -21,12 +21,11 @@ import pyarrow as pa
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.member_status import MemberStatus
 from rocketq.consuming.records import as_arrow, last_offsets
 from rocketq.consuming.retries import Failure
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import Difference
 
 #: What `commit` takes: a message, several, or an Arrow batch.
 Handled: TypeAlias = ConsumedMessage | Iterable[ConsumedMessage] | pa.RecordBatch
@@ -35,15 +34,14 @@ Handled: TypeAlias = ConsumedMessage | Iterable[ConsumedMessage] | pa.RecordBatc
 LOOP_MESSAGES: Final = 500
 
 
-class Consumer:
+class Consumer(MemberStatus):
     """A member of a consumer group; made by `Client.consumer`.
 
     One thread at a time takes messages. Any thread may acknowledge them, commit and close.
     """
 
     def __init__(self, reader: GroupReader) -> None:
-        self._reader = reader
-        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        super().__init__(reader)
         self.config = reader.config
         self._is_auto = reader.config.ack == "auto"
         #: What was polled, to be acknowledged when more is asked for.
@@ -118,19 +116,6 @@ class Consumer:
         self._reader.settled()
         self._reader.commit()
 
-    def owned(self) -> dict[MessageQueue, int]:
-        """Return the queues that this member owns now, each with the offset that a commit would store."""
-        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
-
-    def lag(self) -> dict[MessageQueue, int]:
-        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
-        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """In what this member differs from its group; with a difference in its filter it gets no queue."""
-        return self._reader.differences
-
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on in an owned queue at `offset`; the next commit may take the group back."""
         self._reader.seek(queue, offset)
@@ -145,10 +130,6 @@ class Consumer:
         """Go on with paused queues."""
         self._set_paused(queues, False)
 
-    def add_hook(self, hook: ReceiveHook) -> None:
-        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
-        self._reader.add_hook(hook)
-
     # --- life --------------------------------------------------------------------
 
     def close(self) -> None:
@@ -162,10 +143,6 @@ class Consumer:
             self._reader.recall()
             self._reader.wait_until_idle(self.config.hand_over_ms)
         self._reader.close()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._reader.is_closed
 
     def __enter__(self) -> Consumer:
         return self

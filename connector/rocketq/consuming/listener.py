@@ -19,11 +19,9 @@ from typing import Final
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.consuming.member_status import ListenerStatus
 from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
-from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import Difference
 
 log = logging.getLogger("rocketq.consuming.listener")
 
@@ -34,7 +32,7 @@ WORKERS_MAX: Final = 1_000
 Function = Callable[[ConsumedMessage], object]
 
 
-class Listener:
+class Listener(ListenerStatus):
     """A member of a group whose messages are handled by a function; made by `Client.listener`.
 
     It runs from when it is made until `close`. Calling the listener calls the function, so that a decorated
@@ -42,8 +40,8 @@ class Listener:
     """
 
     def __init__(self, reader: GroupReader, function: Function, workers: int) -> None:
-        self._reader, self._function, self._workers = reader, function, workers
-        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+        super().__init__(reader)
+        self._function, self._workers = function, workers
         self._pace = WorkerPace(workers)
         self._is_closing = False
         self._close_lock = threading.Lock()
@@ -55,28 +53,6 @@ class Listener:
 
     def __call__(self, message: ConsumedMessage) -> object:
         return self._function(message)
-
-    def owned(self) -> dict[MessageQueue, int]:
-        """Return the queues that this member owns now, each with the offset that a commit would store."""
-        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
-
-    def lag(self) -> dict[MessageQueue, int]:
-        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
-        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """In what this member differs from its group; with a difference in its filter it gets no queue."""
-        return self._reader.differences
-
-    @property
-    def error(self) -> Exception | None:
-        """What keeps the listener, or one of its queues, from going on; it is also logged when it begins."""
-        return self._reader.error()
-
-    def add_hook(self, hook: ReceiveHook) -> None:
-        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
-        self._reader.add_hook(hook)
 
     def close(self, timeout_ms: int = 30_000) -> bool:
         """Finish the messages that are being handled, commit, give the queues back and leave the group.
@@ -101,10 +77,6 @@ class Listener:
                 )  # fmt: skip
             self._reader.close()
         return is_finished
-
-    @property
-    def is_closed(self) -> bool:
-        return self._reader.is_closed
 
     def __enter__(self) -> Listener:
         return self

@@ -1,0 +1,46 @@
+"""What a member of a group tells of itself: the same for consumers and listeners, with threads or asyncio."""
+
+from __future__ import annotations
+
+from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.model import MessageQueue
+from rocketq.protocol.group_documents import Difference
+
+
+class MemberStatus:
+    """A member, as far as it can be looked at; nothing here makes a call."""
+
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+        self.group, self.topics, self.client_id = reader.group, reader.topics, reader.client_id
+
+    def owned(self) -> dict[MessageQueue, int]:
+        """Return the queues that this member owns now, each with the offset that a commit would store."""
+        return {queue: offset for queue, (offset, _) in self._reader.states().items()}
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
+        return {queue: behind for queue, (_, behind) in self._reader.states().items()}
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """In what this member differs from its group; with a difference in its filter it gets no queue."""
+        return self._reader.differences
+
+    def add_hook(self, hook: ReceiveHook) -> None:
+        """Have a hook see messages, and what becomes of them (`rocketq.consuming.receive_hooks`)."""
+        self._reader.add_hook(hook)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reader.is_closed
+
+
+class ListenerStatus(MemberStatus):
+    """The same of a listener, which has nobody to raise an error to."""
+
+    @property
+    def error(self) -> Exception | None:
+        """What keeps the listener, or one of its queues, from going on; it is also logged when it begins."""
+        return self._reader.error()
