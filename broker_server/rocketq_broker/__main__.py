@@ -23,7 +23,7 @@ from rocketq.http_server.admission import hosts_given
 from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.model import DEFAULT_QUEUES, FlushMode
 from rocketq.system.platforms import check_servers_run_here
-from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
+from rocketq_broker.config import DEFAULT_PORT, ROLES, BrokerConfig
 from rocketq_broker.runtime.memory_settings import collect_rarely, keep_freed_memory, leave_out_pandas
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 
@@ -48,7 +48,8 @@ _STORE_SETTINGS: Final = (
 )
 #: Further settings that are options of the same name.
 _SAME_NAME: Final = (
-    "name", "data_dir", "cluster", "broker_id", "host", "port", "advertise", "segment_bytes",
+    "name", "data_dir", "cluster", "broker_id", "role", "min_in_sync", "host", "port", "advertise",
+    "segment_bytes",
     "auto_create_topics", "auto_create_groups", "default_queues", "heartbeat_ms", "lease_ms", "wait_for_name",
 )  # fmt: skip
 
@@ -59,7 +60,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", required=True, help="the broker group's name")
     made.add_argument("--data-dir", required=True, type=Path, help="where messages are kept")
     made.add_argument("--cluster", default="default")
-    made.add_argument("--broker-id", type=int, default=0, help="0: brokers do not replicate yet")
+    made.add_argument(
+        "--broker-id", type=int, default=0,
+        help="0: a group of one broker; from 1 on: the number of this replica of the group",
+    )  # fmt: skip
+    made.add_argument(
+        "--role", choices=ROLES, default="auto",
+        help="a replica takes part in elections (auto), or is made master by a command only (slave)",
+    )  # fmt: skip
+    made.add_argument(
+        "--min-in-sync", type=int, default=2,
+        help="replicas, the master included, that hold a message before it is confirmed",
+    )  # fmt: skip
+    made.add_argument(
+        "--etcd", default="", metavar="URL[,URL…]",
+        help="an etcd cluster that keeps the record of the group; default: the NameServers keep it",
+    )  # fmt: skip
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     made.add_argument("--insecure", action="store_true", help="allow an address that others can reach")
@@ -144,16 +160,21 @@ def _retention_of(arguments: argparse.Namespace) -> RetentionPolicy:
 
 def config_of(arguments: argparse.Namespace) -> BrokerConfig:
     """Return the configuration that the command line asks for; raise InvalidConfiguration."""
-    given = [address.strip().rstrip("/") for address in arguments.nameservers.split(",")]
     same = [*_SAME_NAME, *(name for name, _ in _STORE_SETTINGS)]
     return BrokerConfig(
         **{name: getattr(arguments, name) for name in same},
         allowed_hosts=hosts_given(arguments.allowed_hosts),
-        nameservers=tuple(address for address in given if address),
+        nameservers=_addresses(arguments.nameservers),
+        etcd=_addresses(arguments.etcd),
         flush=FlushMode(arguments.flush),
         retention=_retention_of(arguments),
         transactions=_transactions_of(arguments),
     )
+
+
+def _addresses(given: str) -> tuple[str, ...]:
+    parts = (part.strip().rstrip("/") for part in given.split(","))
+    return tuple(part for part in parts if part)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

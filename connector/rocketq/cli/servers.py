@@ -14,6 +14,7 @@ import rich_click as click
 
 from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
+from rocketq.cli.replicas import handover, promote, replicas
 from rocketq.errors import InvalidConfiguration
 from rocketq.local_cluster.server_process import ServerNotStarted
 from rocketq.system.platforms import check_servers_run_here
@@ -28,6 +29,13 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 @click.command()
 @click.option("--brokers", default=2, show_default=True, help="How many brokers.")
 @click.option("--nameservers", default=1, show_default=True, help="How many NameServers.")
+@click.option(
+    "--replicas",
+    "replica_count",
+    default=1,
+    show_default=True,
+    help="How many brokers each group has; from 2 on the NameServers keep who is master.",
+)
 @click.option(
     "--data-dir",
     default="rocketq-data",
@@ -56,6 +64,7 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 def up(
     brokers: int,
     nameservers: int,
+    replica_count: int,
     data_dir: str,
     temporary: bool,
     flush: str,
@@ -69,6 +78,7 @@ def up(
     Examples:
       rocketq up
       rocketq up --brokers 3 --flush sync --data-dir /var/tmp/rocketq
+      rocketq up --brokers 1 --replicas 3 --nameservers 3
       rocketq up --temporary --nameserver-port 0 --broker-port 0
     """
     _need_servers()
@@ -76,7 +86,7 @@ def up(
 
     for port, count, option in (
         (nameserver_port, nameservers, "--nameserver-port"),
-        (broker_port, brokers, "--broker-port"),
+        (broker_port, brokers * replica_count, "--broker-port"),
     ):
         for number in range(port, port + count if port else port):
             _need_free(number, option)
@@ -92,6 +102,7 @@ def up(
         flush=flush,
         nameserver_port=nameserver_port,
         broker_port=broker_port,
+        replicas=replica_count,
         nameserver_arguments=allowed,
         broker_arguments=allowed,
     )
@@ -179,7 +190,8 @@ def broker() -> None:
     """Run a broker, or look after one."""
 
 
-broker.add_command(clock)
+for command in (clock, replicas, handover, promote):
+    broker.add_command(command)
 
 
 @broker.command("run", context_settings=PASS_ON)

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
@@ -54,7 +54,18 @@ class ServerNotStarted(ClientError):
 class ServerProcess:
     """A NameServer or broker process that can be stopped, killed, paused and started again."""
 
-    def __init__(self, name: str, module: str, arguments: Sequence[str], *, port: int, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        port: int,
+        log: Path,
+        more_arguments: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`more_arguments` is asked at each start: some depend on what is on the disk then."""
+        self._more_arguments = more_arguments
         self.name = name
         self.log = log
         self.address = ""
@@ -88,7 +99,7 @@ class ServerProcess:
         if self.running:
             return
         command = [
-            *(sys.executable, "-P", "-m", self._module, *self._arguments),
+            *(sys.executable, "-P", "-m", self._module, *self._arguments, *self._more_arguments()),
             *("--port", str(self._port), "--parent-pid", str(os.getpid())),
         ]
         self._paused = False

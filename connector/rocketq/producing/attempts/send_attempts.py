@@ -27,6 +27,7 @@ from rocketq.errors import (
     BrokerUnreachable,
     InternalError,
     NoPermission,
+    OutcomeUnknown,
     QueueNotFound,
     RocketqError,
     RouteNotFound,
@@ -44,6 +45,7 @@ from rocketq.producing.attempts.attempt_rules import (
     Trip,
     Verdict,
     attempt_ms,
+    counts_as_attempt,
     staying,
     verdict,
 )
@@ -270,7 +272,10 @@ class Delivery:
 
         Raises what the send raises if there is no next attempt.
         """
-        trip = trip.after(parcel.broker, error)
+        counts = counts_as_attempt(
+            error, has_replicas=self._has_replicas(parcel), others=self._has_others(parcel)
+        )
+        trip = trip.after(parcel.broker, error, counts=counts)
         decision = verdict(error, selector.ordered, post.repeatable, post.is_numbered)
         if post.is_numbered:
             must_stay = selector.ordered or not self._config.move_unanswered
@@ -346,6 +351,11 @@ class Delivery:
         route = self._routes.cached(parcel.topic)
         return route is not None and any(q.broker != parcel.broker for q in self._queues_of(route))
 
+    def _has_replicas(self, parcel: Parcel) -> bool:
+        route = self._routes.cached(parcel.topic)
+        group = None if route is None else route.broker(parcel.broker)
+        return group is not None and len(group.addresses) > 1
+
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
         """Remember what the failure says about the broker; the next attempt asks for the route again."""
         if isinstance(error, TopicNotFound):
@@ -376,7 +386,9 @@ class Delivery:
     ) -> RocketqError:
         """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
         may_be_stored = trip.may_be_stored and not post.repeatable
-        alone = len(trip.attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
+        alone = len(trip.attempts) == 1 and not isinstance(
+            error, BrokerUnreachable | InternalError | OutcomeUnknown
+        )
         refused = isinstance(error, TopicNotFound | QueueNotFound | NoPermission)
         if not may_be_stored and (alone or refused or decision is Verdict.RAISE):
             return error
