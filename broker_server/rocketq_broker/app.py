@@ -77,6 +77,7 @@ from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
 from rocketq_broker.metrics.lease_metrics import LeaseCollector
+from rocketq_broker.metrics.replication_metrics import ReplicationCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
@@ -377,6 +378,7 @@ def _control_plane(
     )
     config = broker.config
     registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
+    registry.register(ReplicationCollector(config.cluster, config.name, broker.replication))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(

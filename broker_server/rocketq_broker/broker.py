@@ -41,6 +41,7 @@ from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import Perm, TopicConfig
 from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity, DataVersion
+from rocketq.protocol.replication_documents import ReplicationStatus
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
@@ -49,6 +50,7 @@ from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.replication_service.assembly import LogHooks, RegisterOfGroup, replica_at_work
+from rocketq_broker.replication_service.description import described
 from rocketq_broker.replication_service.service import ReplicationService
 from rocketq_broker.retries.dead_letters import DeadLetters
 from rocketq_broker.retries.send_back import SendBack
@@ -357,6 +359,13 @@ class Broker:
         self.replica = replica_at_work(
             self.config, self.store, self.identity.address, self._register.register, self, hooks, self.clock
         )
+
+    def replication(self) -> ReplicationStatus | None:
+        """Return the group as this broker sees it; None for a group of one broker."""
+        if self.replica is None or self.store.replica is None:
+            return None
+        view, now_ms = self.store.replica.view(), self.clock.monotonic_ms()
+        return described(self.config.name, self.replica.status, view, now_ms)
 
     def took_office(self, epoch: int) -> None:
         """Called on the replica's thread."""

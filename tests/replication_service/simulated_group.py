@@ -58,7 +58,9 @@ class Broker:
         self.is_up = True
         self.serves = 0
         self.shown = 0
+        #: With which the log refuses senders, and whether it is in office.
         self.refusal: RocketqError | None = None
+        self.writes = False
         self.halted: RocketqError | None = None
         self.lost: list[RocketqError] = []
         me = Member(ReplicaId(number, disk.incarnation), f"http://b{number}")
@@ -95,11 +97,11 @@ class Broker:
         self.disk.log.begin_at(begin, before)
 
     def take_office(self, epoch: int) -> None:
-        self.refusal = None
+        self.writes = True
 
     def leave_office(self, error: RocketqError) -> None:
         self.lost.append(error)
-        self.refusal = error
+        self.writes = False
 
     def refuse_appends(self, error: RocketqError | None) -> None:
         self.refusal = error
@@ -166,8 +168,10 @@ class Broker:
 
     def write(self, value: int) -> SimFrame:
         """Append a frame and sync it; raise the refusal that a sender would get."""
-        if self.refusal is not None or not self.serves:
-            raise self.refusal or AssertionError("it does not serve")
+        if self.refusal is not None:
+            raise self.refusal
+        assert self.serves
+        assert self.writes
         log, end = self.disk.log, self.disk.log.end
         frame = SimFrame(end + 8, 8, self.conduct.replica.standing.epoch, value)
         log.append(frame)

@@ -135,6 +135,17 @@ def test_a_handover_loses_nothing_and_writes_go_on_at_the_successor() -> None:
     assert len(group.record.in_sync) == 3
 
 
+def test_a_master_that_gave_its_office_away_may_have_it_back() -> None:
+    group = founded()
+    first = group.master
+    first.conduct.hand_over(group.slaves()[0].number, [].append, group.now_ms)
+    group.pass_time(500)
+    group.master.conduct.hand_over(first.number, [].append, group.now_ms)
+    group.pass_time(500)
+    assert group.master is first
+    first.write(1)
+
+
 def test_a_handover_to_a_replica_that_is_not_in_sync_is_refused_and_changes_nothing() -> None:
     group = founded()
     answers: list[object] = []

@@ -20,7 +20,6 @@ from rocketq.protocol.replication_documents import (
 )
 from rocketq_broker.broker import Broker
 from rocketq_broker.control_plane.topic_endpoints import json_body
-from rocketq_broker.replication_service.description import described
 from rocketq_broker.replication_service.service import ReplicationService
 
 
@@ -39,11 +38,8 @@ def install_replication(app: FastAPI, broker: Broker) -> None:
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
     async def replication_status() -> Response:
         """The group as this broker sees it; only the master knows how far the others are."""
-        service, log = replica(), broker.store.replica
-        assert log is not None
-        return json_response(
-            described(broker.config.name, service.status, log.view(), broker.clock.monotonic_ms())
-        )
+        replica()
+        return json_response(broker.replication())
 
     @app.post("/v1/replication/promotion", responses={200: {"model": OfficeAnswer}})
     @takes(PromoteRequest)

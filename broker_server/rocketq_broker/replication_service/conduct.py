@@ -220,7 +220,6 @@ class Conduct:
                 self._observer.left_office()
             case TakeOffice(epoch):
                 self._log.take_office(epoch)
-                self._refusal = None
                 self._review_ms = now_ms + self._times.review_ms
             case Follow(epoch):
                 self._heard_ms, self._is_silent, self._random = now_ms, False, self._jitter()

@@ -17,7 +17,7 @@ def described(broker: str, status: Status, view: LogView, now_ms: int) -> Replic
     record = known.record if known is not None else None
     master = status.master
     return ReplicationStatus(
-        broker, status.group, replica.id.number, _role(replica), status.epoch,
+        broker, status.group, *replica.id, _role(replica), status.epoch,
         master.address if master is not None else "", record.min_in_sync if record is not None else 0,
         view.begin, view.end, view.held, replica.confirmed.end,
         _states(replica, record, view, now_ms) if record is not None else (),

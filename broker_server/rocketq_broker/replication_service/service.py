@@ -33,12 +33,14 @@ from rocketq.errors.replication_errors import (
     RegisterUnavailable,
 )
 from rocketq.model import SendStatus
+from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport, TransportFailure
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 from rocketq.protocol.replication_documents import FETCH_HEADER, FETCH_PATH, FetchHead
 from rocketq_broker.register.meta_register import MetaRegister, Registered
+from rocketq_broker.replication.errors import ReplicaNumberTaken
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer
-from rocketq_broker.replication.group_record import Known, Member, decode, encode
+from rocketq_broker.replication.group_record import GroupRecord, Known, Member, decode, encode
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import Ask, Replica
 from rocketq_broker.replication_service.conduct import Conduct, Policy
@@ -50,6 +52,8 @@ from rocketq_broker.store.replica.raw_frames import RawFrames
 
 #: How many bytes of frames one fetch brings; the append that reaches it comes whole.
 FETCH_BYTES: Final = 4 * 1024 * 1024
+#: What a live replica of the same number may take to answer.
+NAMESAKE_TIMEOUT_MS: Final = 1_000
 _HEADS: Final = msgspec.json.Decoder(FetchHead)
 
 Event = Callable[[Conduct, int], None]
@@ -117,6 +121,10 @@ class ReplicationService:
         self._events: deque[Event] = deque()
         self._condition = threading.Condition()
         self._log_has_moved = self._stopping = False
+        #: Whether the last fetch failed: only the first failure of a row is logged.
+        self._fetches_fail = False
+        #: Whether nobody else was found to be the replica of this number.
+        self._is_checked = False
         self._registering = ThreadPoolExecutor(1, thread_name_prefix="rocketq-register")
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="rocketq-fetch")
         self._conduct = Conduct(
@@ -231,6 +239,9 @@ class ReplicationService:
         """On `rocketq-register`."""
         try:
             found = call()
+            known = _known(found)
+            if known is not None and not self._is_checked:
+                self._check_number(known.record)
         except RegisterChanged:
             self.post(lambda conduct, now_ms: conduct.register_changed(now_ms))
         except RegisterUnavailable as error:
@@ -239,7 +250,24 @@ class ReplicationService:
         except Exception as error:  # noqa: BLE001 - a defect ends the replica's thread, not this one
             self.post(_raising(error))
         else:
-            self.post(lambda conduct, now_ms: conduct.register_has(_known(found), now_ms))
+            self.post(lambda conduct, now_ms: conduct.register_has(known, now_ms))
+
+    def _check_number(self, record: GroupRecord) -> None:
+        """Raise ReplicaNumberTaken if a live process is the replica that this one would take the place of.
+
+        One that hangs is not seen. It halts when it finds that it was replaced.
+        """
+        me, member = self.status.replica.id, record.member(self.status.replica.id.number)
+        if member is not None and member.replica != me:
+            api = ReplicationApi(self._transport, "", member.address, timeout_ms=NAMESAKE_TIMEOUT_MS)
+            try:
+                found = api.status()
+            except RocketqError as error:
+                log.info("former_replica_is_gone", address=member.address, why=str(error))
+            else:
+                if (found.number, found.incarnation) == member.replica:
+                    raise ReplicaNumberTaken(record.group, me.number, member.address)
+        self._is_checked = True
 
     def fetch(self, master: Member, fetch: Fetch) -> None:
         confirmed = self._conduct.replica.confirmed.end
@@ -258,11 +286,14 @@ class ReplicationService:
             head = _HEADS.decode(answer.headers.get(FETCH_HEADER, ""))
             found, frames = answer_of(head, answer.body)
         except (RocketqError, TransportFailure, msgspec.DecodeError) as error:
-            log.info("fetch_failed", master=master.address, why=str(error))
+            if not self._fetches_fail:
+                self._fetches_fail = True
+                log.warning("fetches_fail", master=master.address, why=str(error))
             self.post(lambda conduct, now_ms: conduct.fetch_failed(now_ms))
         except Exception as error:  # noqa: BLE001 - a defect ends the replica's thread, not this one
             self.post(_raising(error))
         else:
+            self._fetches_fail = False
             self.post(lambda conduct, now_ms: self._answered(conduct, found, frames, now_ms))
 
     def _answered(self, conduct: Conduct, answer: FetchAnswer, frames: RawFrames | None, now_ms: int) -> None:

@@ -61,6 +61,7 @@ class ReplicationStatus:
     broker: str
     group: str
     number: Int64
+    incarnation: str
     role: str
     epoch: Int64
     master: str

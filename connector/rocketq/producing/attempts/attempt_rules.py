@@ -52,6 +52,8 @@ from rocketq.errors import (
 ATTEMPT_MS_MIN: Final = 1_500
 #: An attempt gets at least this where no other broker has the topic (RocketMQ: sendMsgTimeout).
 ATTEMPT_ALONE_MS_MIN: Final = 3_000
+#: An attempt at a group of several replicas gets at most this: if the master hangs, another one takes office.
+ATTEMPT_REPLICAS_MS_MAX: Final = 5_000
 #: No attempt gets less than this part of the time that is left, however many may follow.
 SHARES_MAX: Final = 3
 
@@ -96,17 +98,18 @@ def verdict(error: RocketqError, ordered: bool, repeatable: bool = False, number
     return Verdict.RAISE
 
 
-def counts_as_attempt(error: RocketqError, *, has_replicas: bool, others: bool) -> bool:
+def counts_as_attempt(error: RocketqError, *, has_replicas: bool, others: bool, numbered: bool) -> bool:
     """Whether a failed attempt is one of those that the caller has allowed.
 
     A group of several replicas whose master is gone takes some seconds to have another one. Where no other
-    broker group has the topic, the send waits for it, as long as its time lasts.
+    broker group has the topic, the send waits for it, as long as its time lasts. A numbered send may also be
+    repeated that has no answer.
     """
-    if others:
+    if others or not has_replicas:
         return True
-    is_unreachable = isinstance(error, BrokerUnreachable) and not error.sent
-    waits = isinstance(error, NotMaster | NotEnoughReplicas | OutcomeUnknown)
-    return not (waits or (has_replicas and is_unreachable))
+    if isinstance(error, BrokerUnreachable):
+        return error.sent and not numbered
+    return not isinstance(error, NotMaster | NotEnoughReplicas | OutcomeUnknown)
 
 
 def staying(decision: Verdict, trip: Trip, broker: str, *, must_stay: bool, others: bool) -> Verdict:

@@ -41,6 +41,7 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import (
+    ATTEMPT_REPLICAS_MS_MAX,
     ENDS,
     Trip,
     Verdict,
@@ -273,7 +274,10 @@ class Delivery:
         Raises what the send raises if there is no next attempt.
         """
         counts = counts_as_attempt(
-            error, has_replicas=self._has_replicas(parcel), others=self._has_others(parcel)
+            error,
+            has_replicas=self._has_replicas(parcel.topic, parcel.broker),
+            others=self._has_others(parcel),
+            numbered=post.is_numbered,
         )
         trip = trip.after(parcel.broker, error, counts=counts)
         decision = verdict(error, selector.ordered, post.repeatable, post.is_numbered)
@@ -338,6 +342,8 @@ class Delivery:
                 others or is_cheap,
                 broker in trip.unanswered,
             )
+            if self._has_replicas(topic, broker):
+                allowed_ms = min(allowed_ms, ATTEMPT_REPLICAS_MS_MAX)
         if self.hooks:
             attempt = SendAttempt(topic, broker, count, len(trip.attempts) + 1)
             answer = observed(self.hooks, attempt, self.now_ms, partial(ask, api, timeout_ms=allowed_ms))
@@ -351,9 +357,9 @@ class Delivery:
         route = self._routes.cached(parcel.topic)
         return route is not None and any(q.broker != parcel.broker for q in self._queues_of(route))
 
-    def _has_replicas(self, parcel: Parcel) -> bool:
-        route = self._routes.cached(parcel.topic)
-        group = None if route is None else route.broker(parcel.broker)
+    def _has_replicas(self, topic: str, broker: str) -> bool:
+        route = self._routes.cached(topic)
+        group = None if route is None else route.broker(broker)
         return group is not None and len(group.addresses) > 1
 
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
