@@ -93,7 +93,7 @@ class GroupReader:
         )
         self._fetching.on_claim_lost = self._sessions.look_again
         self._send_backs = SendBacks(
-            self._sessions, self._fetching, group, self.client_id, self._retries.retries_max
+            self._sessions, self._fetching, group, self.client_id, self._retries.retries_max, config.retry_ms
         )
         self._member: Member
         common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
