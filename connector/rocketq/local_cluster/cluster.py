@@ -20,6 +20,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
@@ -238,7 +239,7 @@ def _knows(http: urllib3.PoolManager, nameserver: str, broker: str, known_as: st
 def _advertised(arguments: Sequence[str]) -> str:
     """Return the address that brokers with these arguments register; "" if it is where they listen."""
     found = ""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in pairwise([*arguments, ""]):
         if argument == "--advertise":
             found = following
         elif argument.startswith("--advertise="):

@@ -131,7 +131,8 @@ class ServerCommand(click.Command):
         if context is not None and isinstance(option, click.Option):
             source = context.get_parameter_source(str(option.name))
             if source is ParameterSource.ENVIRONMENT:
-                error.message = f"{error.message} It comes from: {self._origin(context, option)}."
+                told = f"{error.message} It comes from: {self._origin(context, option)}."
+                return click.BadParameter(told, context, option)
         return error
 
     def _origin(self, context: click.Context, option: click.Option) -> str:
