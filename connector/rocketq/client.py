@@ -33,7 +33,7 @@ from rocketq.config import (
 )
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
-from rocketq.consuming.group_consumer import Consumer
+from rocketq.consuming.group_consumer import Consumer, checked_loop_config
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
@@ -183,7 +183,7 @@ class Client:
         Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker answers,
         GroupDisabled, InvalidFilter, ReservedName.
         """
-        config = ConsumerConfig(**settings)
+        config = checked_loop_config(ConsumerConfig(**settings))
         return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
 
     @overload
