@@ -50,7 +50,8 @@ class Browser:
 
         self._process = subprocess.Popen(
             [
-                program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
+                program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                "--disable-dev-shm-usage",
                 "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={self._profile}",
                 f"--host-resolver-rules={OFFLINE}", "about:blank",
             ],
@@ -78,7 +79,9 @@ class Browser:
         page.go(url)
         return page
 
-    def call(self, method: str, parameters: dict[str, Any] | None = None, session: str = "") -> dict[str, Any]:
+    def call(
+        self, method: str, parameters: dict[str, Any] | None = None, session: str = ""
+    ) -> dict[str, Any]:
         """Send one command of the DevTools protocol and return its result."""
         with self._lock:
             self._numbers += 1
@@ -133,7 +136,7 @@ class Page:
         """Load another page."""
         failed = self.call("Page.navigate", {"url": url}).get("errorText")
         assert not failed, f"{url}: {failed}"
-        self.wait_for(f"document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; it is evaluated from outside, whatever the policy."""
@@ -166,7 +169,9 @@ class Page:
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Write a PNG of the page."""
-        told = self.call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole, **self._clip(whole)})
+        told = self.call(
+            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole, **self._clip(whole)}
+        )
         path.write_bytes(base64.b64decode(told["data"]))
 
     def _clip(self, whole: bool) -> dict[str, Any]:

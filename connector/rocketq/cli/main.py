@@ -19,6 +19,8 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import (
     cluster,
+    configuration,
+    console,
     dead_letters,
     doctor,
     groups,
@@ -135,6 +137,7 @@ for command in (
     servers.up,
     servers.nameserver,
     servers.broker,
+    console.console,
     topics.topic,
     messages.produce,
     messages.consume,
@@ -148,6 +151,7 @@ for command in (
     timers.timer,
     transactions.tx,
     cluster.cluster,
+    configuration.config,
     doctor.doctor,
     doctor.demo,
 ):

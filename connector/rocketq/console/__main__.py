@@ -15,7 +15,8 @@ from rocketq.console.console import DEFAULT_PORT, Console, ConsoleConfig
 from rocketq.console.observer import INTERVAL_MS
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import hosts_given
-from rocketq.http_server.runner import Binding, address_of, configure_logging, listen, serve
+from rocketq.http_server.logs import configure_logging
+from rocketq.http_server.runner import Binding, address_of, listen, serve
 from rocketq.net.route_cache import DEFAULT_NAMESERVER
 
 

@@ -75,7 +75,7 @@ def _servers(facts: Facts) -> Iterator[Problem]:
     for name, topics in facts.away.items():
         yield Problem(
             Level.CRITICAL, f"Broker {name} is away",
-            f"{topics} topic{'s' * (topics != 1)} are on it by their record, and its lease has ended.",
+            _many(topics, "topic is", "topics are") + " on it by their record, and its lease has ended.",
             ("brokers",),
         )  # fmt: skip
 
@@ -111,7 +111,7 @@ def _groups(facts: Facts) -> Iterator[Problem]:
         if lag.messages <= 0:
             continue
         where = ("groups", group)
-        waiting = f"{lag.messages:,} message{'s' * (lag.messages != 1)} wait"
+        waiting = _many(lag.messages, "message waits", "messages wait")
         oldest = "" if lag.age_ms is None else f", the oldest for {duration(lag.age_ms)}"
         is_old = lag.age_ms is None or lag.age_ms >= LAG_AGE_MS
         if is_old and members.get(group) == 0 and kinds.get(group) != "spark":
@@ -130,12 +130,12 @@ def _stuck(facts: Facts) -> Iterator[Problem]:
     parked, pending = look.total("parked_transactions"), look.total("pending_batches")
     if parked:
         yield Problem(
-            Level.WARNING, f"{parked} transaction{'s' * (parked != 1)} wait for a decision",
+            Level.WARNING, _many(parked, "transaction waits", "transactions wait") + " for a decision",
             "No producer answered their checks: commit or roll them back.", ("transactions",),
         )  # fmt: skip
     if pending:
         yield Problem(
-            Level.WARNING, f"{pending} batch{'es' * (pending != 1)} of sinks are not published everywhere",
+            Level.WARNING, _many(pending, "batch of a sink is", "batches of sinks are") + " not published everywhere",
             "A participant has yet to publish its part.", ("sinks",),
         )  # fmt: skip
     letters: dict[str, int] = {}
@@ -149,3 +149,7 @@ def _stuck(facts: Facts) -> Iterator[Problem]:
                 f"{number:,} since its brokers were started. Mend the cause, then send them again.",
                 ("groups", group, "dead-letters"),
             )  # fmt: skip
+
+
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number:,} {one if number == 1 else more}"

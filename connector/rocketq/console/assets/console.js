@@ -122,6 +122,16 @@
     const step = place.dataset.unit === "bytes" ? 1024 : 1000;
     const suffix = place.dataset.unit === "bytes" ? "B/s" : "/s";
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
+    const clock = (at) => new Date(at * 1000).toISOString();
+    const x = {
+      ...axis, space: 64,
+      values: (_, ticks) => ticks.map((at) => clock(at).slice(11, ticks.length > 1 && ticks[1] - ticks[0] < 60 ? 19 : 16)),
+    };
+    const y = {
+      ...axis, size: 58, space: 28,
+      ...(step === 1024 ? { incrs: Array.from({ length: 50 }, (_, power) => 2 ** power) } : {}),
+      values: (_, ticks) => ticks.map((each) => short(each, step)),
+    };
     place.replaceChildren();
     return new uPlot({
       width: place.clientWidth,
@@ -129,13 +139,13 @@
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { points: { size: 6 } },
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-      axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map((each) => short(each, step)) }],
+      axes: [x, y],
       series: [
-        { value: (_, at) => at === null ? "–" : new Date(at * 1000).toISOString().slice(11, 19) },
+        { label: "at", value: (_, at) => at === null ? "–" : clock(at).slice(11, 19) },
         ...names.map((name, index) => ({
           label: name, stroke: COLOURS[index % COLOURS.length], width: 1.75, spanGaps: false,
           points: { show: false },
-          value: (_, value) => value === null ? "unknown" : short(value, step) + suffix,
+          value: (_, value) => value === null ? "–" : short(value, step) + suffix,
         })),
       ],
     }, [[]], place);
