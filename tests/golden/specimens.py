@@ -273,7 +273,7 @@ def fill_transactions(store: MessageStore) -> None:
 
 
 def fill_numbered(store: MessageStore) -> None:
-    """What the golden log of numbered sends tells: a slot that went on, one in pieces, and a delayed message."""
+    """What the golden log of numbered sends tells: a slot that went on, one in pieces, and a delay."""
     answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
     [sent] = read_stream(write_stream([batch()]))
     both = [QueueBatch(queue, sent.encapsulated, sent.batch) for queue in (0, 1)]
