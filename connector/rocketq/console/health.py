@@ -135,7 +135,8 @@ def _stuck(facts: Facts) -> Iterator[Problem]:
         )  # fmt: skip
     if pending:
         yield Problem(
-            Level.WARNING, _many(pending, "batch of a sink is", "batches of sinks are") + " not published everywhere",
+            Level.WARNING,
+            _many(pending, "batch of a sink is", "batches of sinks are") + " not published everywhere",
             "A participant has yet to publish its part.", ("sinks",),
         )  # fmt: skip
     letters: dict[str, int] = {}

@@ -105,7 +105,9 @@
 
   // --- plots -------------------------------------------------------------------------------------
 
-  const COLOURS = ["#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626"];
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const LIGHT = ["#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626"];
+  const DARK = ["#60a5fa", "#fbbf24", "#34d399", "#f472b6", "#a78bfa", "#22d3ee", "#a3e635", "#f87171"];
   const UNITS = ["", "K", "M", "G", "T"];
   const short = (value, step) => {
     let unit = 0;
@@ -124,7 +126,7 @@
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
     const clock = (at) => new Date(at * 1000).toISOString();
     const x = {
-      ...axis, space: 64,
+      ...axis, space: 64, size: 26,
       values: (_, ticks) => ticks.map((at) => clock(at).slice(11, ticks.length > 1 && ticks[1] - ticks[0] < 60 ? 19 : 16)),
     };
     const y = {
@@ -143,7 +145,7 @@
       series: [
         { label: "at", value: (_, at) => at === null ? "–" : clock(at).slice(11, 19) },
         ...names.map((name, index) => ({
-          label: name, stroke: COLOURS[index % COLOURS.length], width: 1.75, spanGaps: false,
+          label: name, stroke: (dark.matches ? DARK : LIGHT)[index % LIGHT.length], width: 1.75, spanGaps: false,
           points: { show: false },
           value: (_, value) => value === null ? "–" : short(value, step) + suffix,
         })),
@@ -175,7 +177,7 @@
   addEventListener("resize", () => {
     for (const [place, { plot }] of drawn) plot.setSize({ width: place.clientWidth, height: 160 });
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawn.clear(); fetched = 0; drawPlots(); });
+  dark.addEventListener("change", () => { drawn.clear(); fetched = 0; drawPlots(); });
 
   takeTail();
   drawPlots();
