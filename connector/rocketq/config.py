@@ -233,6 +233,9 @@ class ConsumerConfig:
     max_attempts: int | None = None
     #: With `ordered`: the wait before the next attempt; None: 1 s (RocketMQ: suspendCurrentQueueTimeMillis).
     suspend_ms: int | None = None
+    #: Of a listener: a function that takes longer for a message is overdue; None: 15 minutes (RocketMQ:
+    #: consumeTimeout). The message is tried again as if it had raised; with `ordered` it is only told of.
+    consume_timeout_ms: int | None = None
     #: How often offsets are stored (RocketMQ: persistConsumerOffsetInterval).
     commit_ms: int = 5_000
     #: How often queues are shared out again although nothing changed (RocketMQ: 20 s).

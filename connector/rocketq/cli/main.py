@@ -19,6 +19,7 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import (
     cluster,
+    configuration,
     dead_letters,
     doctor,
     groups,
@@ -148,6 +149,7 @@ for command in (
     timers.timer,
     transactions.tx,
     cluster.cluster,
+    configuration.config,
     doctor.doctor,
     doctor.demo,
 ):

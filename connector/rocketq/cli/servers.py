@@ -148,7 +148,7 @@ def _need_servers() -> None:
         )
 
 
-def _become(module: str, arguments: list[str]) -> None:
+def become(module: str, arguments: list[str]) -> None:
     """Run the server in this process's place: signals and exit codes are its own."""
     _need_servers()
     sys.stdout.flush()
@@ -171,7 +171,7 @@ def run_nameserver(arguments: tuple[str, ...]) -> None:
       rocketq nameserver run --port 9877
       rocketq nameserver run --help
     """
-    _become("rocketq_nameserver", list(arguments))
+    become("rocketq_nameserver", list(arguments))
 
 
 @click.group()
@@ -193,4 +193,4 @@ def run_broker(arguments: tuple[str, ...]) -> None:
       rocketq broker run --name broker-b --data-dir data/b --port 10912 --flush sync
       rocketq broker run --help
     """
-    _become("rocketq_broker", list(arguments))
+    become("rocketq_broker", list(arguments))
