@@ -102,8 +102,8 @@ def test_properties_become_a_column_without_those_that_are_none(
 @pytest.mark.parametrize(
     "message",
     [
-        Message("text"),  # type: ignore[arg-type]
-        Message(b"x", key="k"),  # type: ignore[arg-type]
+        Message(1),  # type: ignore[arg-type]
+        Message(b"x", key=1.5),  # type: ignore[arg-type]
         Message(b"x", tag=b"t"),  # type: ignore[arg-type]
         Message(b"x", properties={"a": 1}),  # type: ignore[dict-item]
         Message(b"x", properties=[("a", "1")]),  # type: ignore[arg-type]
@@ -115,3 +115,8 @@ def test_properties_become_a_column_without_those_that_are_none(
 def test_a_field_of_the_wrong_type_is_refused_and_none_is_changed(message: Message) -> None:
     with pytest.raises(InvalidBatch, match="wrong type"):
         from_messages([Message(b"good"), message])
+
+
+def test_text_is_taken_as_utf_8_where_bytes_are_wanted() -> None:
+    batch = from_messages([Message("hällo", key="ü")])  # type: ignore[arg-type]
+    assert batch.to_pylist() == from_messages([Message("hällo".encode(), key="ü".encode())]).to_pylist()

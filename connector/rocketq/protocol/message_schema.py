@@ -99,8 +99,9 @@ def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         return optional_int64s(values, column.type)
     if pa.types.is_string(column.type):
-        values = [None if value is None else value.encode() for value in values]
-    return optional_bytes(values, column.type)
+        return optional_bytes([None if value is None else value.encode() for value in values], column.type)
+    # Text is taken as UTF-8, as a producer takes it.
+    return optional_bytes([v.encode() if isinstance(v, str) else v for v in values], column.type)
 
 
 def properties_column(values: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
