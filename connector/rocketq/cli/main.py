@@ -56,6 +56,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (group_errors.GroupNotFound, 3),
     (transaction_errors.TransactionNotFound, 3),
     (errors.Conflict, 5),
+    (transaction_errors.TransactionDamaged, 5),
     (transaction_errors.TransactionDecidedOtherwise, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
