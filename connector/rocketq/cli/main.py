@@ -19,6 +19,8 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import (
     cluster,
+    configuration,
+    console,
     dead_letters,
     doctor,
     groups,
@@ -55,6 +57,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (group_errors.GroupNotFound, 3),
     (transaction_errors.TransactionNotFound, 3),
     (errors.Conflict, 5),
+    (transaction_errors.TransactionDamaged, 5),
     (transaction_errors.TransactionDecidedOtherwise, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
@@ -135,6 +138,7 @@ for command in (
     servers.up,
     servers.nameserver,
     servers.broker,
+    console.console,
     topics.topic,
     messages.produce,
     messages.consume,
@@ -148,6 +152,7 @@ for command in (
     timers.timer,
     transactions.tx,
     cluster.cluster,
+    configuration.config,
     doctor.doctor,
     doctor.demo,
 ):

@@ -20,6 +20,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
@@ -208,31 +209,42 @@ class LocalCluster:
         deadline = time.monotonic() + START_TIMEOUT_S
         with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0)) as http:
             for process in brokers:
-                while not _is_ready(http, process, watching):
+                known_as = _advertised(self._broker_arguments) or process.address
+                while not _is_ready(http, process, known_as, watching):
                     if not process.running or time.monotonic() > deadline:
                         why = "it was not registered in time" if process.running else "it ended"
                         raise ServerNotStarted(process.name, why, str(process.log), process.log_tail())
                     time.sleep(READY_POLL_S)
 
 
-def _is_ready(http: urllib3.PoolManager, broker: ServerProcess, nameservers: Sequence[str]) -> bool:
+def _is_ready(
+    http: urllib3.PoolManager, broker: ServerProcess, known_as: str, nameservers: Sequence[str]
+) -> bool:
     try:
         if http.request("GET", f"{broker.address}/readyz").status != 200:
             return False
-        return all(_knows(http, address, broker) for address in nameservers)
+        return all(_knows(http, address, broker.name, known_as) for address in nameservers)
     except urllib3.exceptions.HTTPError:
         return False
 
 
-def _knows(http: urllib3.PoolManager, nameserver: str, broker: ServerProcess) -> bool:
+def _knows(http: urllib3.PoolManager, nameserver: str, broker: str, known_as: str) -> bool:
     answer = http.request("GET", f"{nameserver}/v1/cluster")
     if answer.status != 200:
         return False
     view = decode(answer.data, ClusterView, "the cluster view")
-    return any(
-        live.identity.broker == broker.name and live.identity.address == broker.address
-        for live in view.brokers
-    )
+    return any(live.identity.broker == broker and live.identity.address == known_as for live in view.brokers)
+
+
+def _advertised(arguments: Sequence[str]) -> str:
+    """Return the address that brokers with these arguments register; "" if it is where they listen."""
+    found = ""
+    for argument, following in pairwise([*arguments, ""]):
+        if argument == "--advertise":
+            found = following
+        elif argument.startswith("--advertise="):
+            found = argument.removeprefix("--advertise=")
+    return found.rstrip("/")
 
 
 def _abandon(processes: list[ServerProcess], data_dir: Path, temporary: bool) -> None:
