@@ -7,6 +7,7 @@
     check       lint, format, types, import rules
     bench       the benchmarks; arguments go to them
     bench-peers  the same work on Kafka (needs Java, Maven and the network)
+    pages       write the tables of docs/configuration.md anew, from the code
     notebook    JupyterLab on notebooks/ (installed on first use)
 
 It needs Python 3.11 or newer and nothing else; uv is used if it is there, else pip.
@@ -41,6 +42,7 @@ COMMANDS = {
     ],
     "bench": [[PYTHON, "-m", "benchmarks"]],
     "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
+    "pages": [[PYTHON, "-m", "tests.support.configuration_page"]],
     "notebook": [
         [PYTHON, "-m", "pip", "install", "-q", "jupyterlab>=4.4,<5"],
         [PYTHON, "-m", "jupyterlab", os.path.join(ROOT, "notebooks")],

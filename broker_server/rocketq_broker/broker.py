@@ -27,7 +27,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -118,7 +118,7 @@ class Broker:
         except BaseException:
             executor.shutdown()
             raise
-        log.info("recovered", broker=config.name, data_dir=str(config.data_dir), report=str(store.report))
+        log.info("recovered", broker=config.name, data_dir=str(config.data_dir), **asdict(store.report))
         identity = BrokerIdentity(
             config.cluster,
             config.name,

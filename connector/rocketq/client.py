@@ -33,7 +33,7 @@ from rocketq.config import (
 )
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
-from rocketq.consuming.group_consumer import Consumer
+from rocketq.consuming.group_consumer import Consumer, checked_loop_config
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import Function, Listener, checked_function, checked_workers
 from rocketq.consuming.pull_consumer import PullConsumer
@@ -183,7 +183,7 @@ class Client:
         Raises RouteNotFound for a topic that does not exist, BrokerUnreachable if no broker answers,
         GroupDisabled, InvalidFilter, ReservedName.
         """
-        config = ConsumerConfig(**settings)
+        config = checked_loop_config(ConsumerConfig(**settings))
         return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
 
     @overload
@@ -237,9 +237,8 @@ class Client:
         """
         config = PullConsumerConfig(**settings)
         self._check_open()
-        transport = Transport(self._transport_config)
+        transport, routes = self._own_connections()
         listed = (topics,) if isinstance(topics, str) else topics
-        routes = RouteCache(self.nameservers, transport, clock=self._clock)
         made = PullConsumer(transport, routes, listed, group=group, config=config, clock=self._clock)
         return self._kept(made)
 
@@ -251,8 +250,7 @@ class Client:
         """
         config, filters = SimpleConsumerConfig(**settings), filters_of(topics)
         self._check_open()
-        transport = Transport(self._transport_config)
-        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        transport, routes = self._own_connections()
         return self._kept(SimpleConsumer(transport, routes, group, filters, config, self._clock))
 
     def sink(self, name: str, *, timeout_ms: int = SINK_TIMEOUT_MS) -> Sink:
@@ -387,14 +385,18 @@ class Client:
         config: ConsumerConfig,
     ) -> GroupReader:
         self._check_open()
-        transport = Transport(self._transport_config)
-        routes = RouteCache(self.nameservers, transport, clock=self._clock)
+        transport, routes = self._own_connections()
         reader = GroupReader(transport, routes, group, filters, allocation, config, self._clock)
         if self.tracing is not None:
             reader.add_hook(self.tracing.received)
         if self.spans is not None:
             reader.add_hook(self.spans)
         return reader
+
+    def _own_connections(self) -> tuple[Transport, RouteCache]:
+        """Return connections for one consumer alone: its close cuts the calls that brokers hold for it."""
+        transport = Transport(self._transport_config)
+        return transport, RouteCache(self.nameservers, transport, clock=self._clock)
 
     def _recording(self) -> dict[str, Any]:
         """Return what producers record of messages, as arguments of `Producer`."""

@@ -13,23 +13,33 @@ same call made twice sends it once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
 
 from rocketq.admin.live_masters import LiveMasters
-from rocketq.errors import InvalidConfiguration, NotFound, TopicNotFound
+from rocketq.errors import BrokerUnreachable, InvalidConfiguration, NotFound, TopicNotFound
 from rocketq.message_lookup import PAGE_MESSAGES, Time, microseconds
 from rocketq.model import MessageQueue, StoredMessage, message_id
 from rocketq.net.broker_api import BrokerApi
+from rocketq.net.retry import persist
 from rocketq.protocol.return_documents import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
+    ResendAnswer,
     ResendOutcome,
     ResendRequest,
     ResentLetter,
 )
 from rocketq.protocol.rules.reserved_names import check_user_group, dead_letter_topic
 from rocketq.protocol.rules.returned_messages import REASON, RETURN_PROPERTIES, origin_of, place_of
+
+log = logging.getLogger("rocketq.dead_letters")
+
+#: How long a call is repeated whose answer was lost.
+REPEAT_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class DeadLetters:
         api = self._masters.named(queue.broker)
         marks = api.dead_letters(self.group)
         message = api.message(letter_id).message(self._topic, api.broker)
-        letter = _letter(message, marks)
+        letter = letter_of(message, marks)
         if letter is None:
             raise NotFound("dead letter", letter_id)
         return letter
@@ -144,7 +154,8 @@ class DeadLetters:
         """Send letters to their original topics again; return what became of each, with `dry_run` would.
 
         `letters` are ids or letters; without them all that the filters of `list` admit. A letter that was
-        sent before is sent only with `again`.
+        sent before is sent only with `again`. A call whose answer is lost is repeated, and sends no letter
+        twice; the new ids of its letters are then not known. With `again` it raises BrokerUnreachable.
         """
         chosen = LetterFilter(
             topic, tag, key.encode() if isinstance(key, str) else key, begin, end, None if again else False
@@ -166,9 +177,29 @@ class DeadLetters:
             api = self._masters.named(broker)
             for at in range(0, len(offsets), RESENT_LETTERS_MAX):
                 some = tuple(offsets[at : at + RESENT_LETTERS_MAX])
-                answer = api.resend_letters(self.group, ResendRequest(some, again, dry_run))
+                answer = self._answer(api, ResendRequest(some, again, dry_run))
                 found += [self._resent(each, broker, answer.why) for each in answer.letters]
         return found
+
+    def _answer(self, api: BrokerApi, request: ResendRequest) -> ResendAnswer:
+        """Make a call; if its answer is lost make it again, which sends no letter a second time."""
+        if request.again or request.dry_run:
+            return api.resend_letters(self.group, request)
+        before = api.dead_letters(self.group)
+        try:
+            return api.resend_letters(self.group, request)
+        except BrokerUnreachable as error:
+            if not error.sent:
+                raise
+            log.warning("Sending dead letters again: %s The call is repeated.", error.message)
+        answer = persist(partial(api.resend_letters, self.group, request), "Dead letters", REPEAT_MS)
+        letters = (
+            replace(each, outcome=ResendOutcome.SENT)
+            if each.outcome is ResendOutcome.SENT_BEFORE and not is_marked(before, each.offset)
+            else each
+            for each in answer.letters
+        )
+        return replace(answer, letters=tuple(letters))
 
     # --- inside --------------------------------------------------------------------
 
@@ -196,7 +227,7 @@ class DeadLetters:
                 if message.offset >= marks.max:
                     # Letters that came since: those that fail again at once would never end.
                     break
-                letter = _letter(message, marks)
+                letter = letter_of(message, marks)
                 if letter is not None and chosen.admits(letter):
                     yield letter
 
@@ -218,13 +249,18 @@ def _messages(api: BrokerApi, topic: str, chosen: LetterFilter, limit: int) -> I
             return
 
 
-def _letter(message: StoredMessage, marks: DeadLetterMarks) -> DeadLetter | None:
+def is_marked(marks: DeadLetterMarks, offset: int) -> bool:
+    """Whether the letter at an offset was sent again."""
+    return any(each.begin <= offset < each.end for each in marks.resent)
+
+
+def letter_of(message: StoredMessage, marks: DeadLetterMarks) -> DeadLetter | None:
     """Return a message of a dead letter topic as a letter; None if it says nothing of its origin."""
     properties: Mapping[str, str] = message.properties or {}
     origin = origin_of(properties)
     if origin is None:
         return None
-    is_resent = any(each.begin <= message.offset < each.end for each in marks.resent)
+    is_resent = is_marked(marks, message.offset)
     return DeadLetter(
         message.message_id, origin.queue.topic, message_id(origin.queue, origin.offset), origin.failures,
         properties.get(REASON), message.stored_at_us, is_resent, message.unique_id, message.key, message.tag,

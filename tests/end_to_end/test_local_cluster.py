@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketq import Client, LocalCluster, TransportConfig
+from rocketq.admin.cluster import ClusterAdmin
 from rocketq.errors import InvalidConfiguration, RocketqError
 from rocketq.local_cluster.server_process import ServerNotStarted
 from tests.support.patience import PatientClient
@@ -131,3 +132,25 @@ def test_servers_do_not_outlive_an_owner_that_dies(ending: signal.Signals) -> No
         owner.wait(60)
     for pid in pids:
         wait_gone(pid)
+
+
+@pytest.mark.parametrize(
+    "form", [["--advertise", "http://broker.example:1/"], ["--advertise=http://[::1]:1"]]
+)
+def test_a_cluster_is_ready_when_its_broker_is_known_under_another_address(form: list[str]) -> None:
+    with (
+        LocalCluster(brokers=1, broker_arguments=form) as cluster,
+        ClusterAdmin(cluster.nameservers) as admin,
+    ):
+        (view,) = admin.views().views.values()
+    advertised = form[-1].removeprefix("--advertise=").rstrip("/")
+    assert [live.identity.address for live in view.brokers] == [advertised]
+
+
+def test_servers_of_a_local_cluster_see_no_settings_of_other_servers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ROCKETQ_CONFIG", str(tmp_path / "of another server.toml"))
+    monkeypatch.setenv("ROCKETQ_BROKER_PORT", "none")
+    with LocalCluster(brokers=1) as cluster:
+        assert cluster.running("broker-a")

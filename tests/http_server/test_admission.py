@@ -20,8 +20,8 @@ from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.broker_documents import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
-from rocketq_broker import __main__ as broker_main
 from rocketq_broker import app as broker_app
+from rocketq_broker import broker_options
 from rocketq_broker.app import DATA_ROUTES, BrokerApp
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.small_send import SmallSends
@@ -150,8 +150,8 @@ def test_an_allowed_host_that_is_not_a_host_alone_is_refused_at_the_start(host: 
 def test_allowed_hosts_come_one_by_one_or_with_commas() -> None:
     assert hosts_given(["a.example, b.example", "::1", ""]) == ("a.example", "b.example", "::1")
     given = ["--allowed-hosts", "a.example,b.example", "--allowed-hosts=::1"]
-    parsed = broker_main.parser().parse_args(["--name", "a", "--data-dir", ".", *given])
-    assert broker_main.config_of(parsed).hosts().names >= {"a.example", "b.example", "::1"}
+    read = broker_options.COMMAND.read(["--name", "a", "--data-dir", ".", *given])
+    assert broker_options.config_of(read.values).hosts().names >= {"a.example", "b.example", "::1"}
 
 
 # --- every call of both servers ----------------------------------------------------------------

@@ -230,7 +230,7 @@ def test_a_process_started_through_another_one_watches_who_it_was_told_to() -> N
 LOGGING = """
 import logging
 import structlog
-from rocketq.http_server.runner import configure_logging
+from rocketq.http_server.logs import configure_logging
 
 configure_logging()
 try:

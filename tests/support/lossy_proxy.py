@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker that loses answers to sends, at random but seeded.
+"""A TCP proxy before a broker that loses answers to sends, or to other calls, at random but seeded.
 
 A lost answer either ends the connection, as when a network device forgets it, or never comes, as when a
 packet filter begins to drop it. The broker has carried out the request in both cases.
@@ -19,10 +19,21 @@ _RECEIVE_BYTES = 64 * 1024
 
 
 class LossyProxy:
-    """Forwards connections to `upstream`; a context manager. `loss` is the share of answers to sends lost."""
+    """Forwards connections to `upstream`; a context manager.
 
-    def __init__(self, seed: int, loss: float, upstream: str) -> None:
-        self.upstream = upstream
+    `loss` is the share of answers lost to requests that begin with `calls`, by default sends. With
+    `losses_max` no more answers than that are lost.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        loss: float,
+        upstream: str,
+        calls: bytes = b"POST /v1/topics/",
+        losses_max: int | None = None,
+    ) -> None:
+        self.upstream, self._calls, self._losses_max = upstream, calls, losses_max
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.loss = loss
@@ -67,9 +78,9 @@ class LossyProxy:
         answers.start()
         with contextlib.suppress(OSError):
             while data := client.recv(_RECEIVE_BYTES):
-                if data.startswith(b"POST /v1/topics/"):
+                if data.startswith(self._calls):
                     is_send.set()
-                elif data.startswith((b"GET ", b"PUT ")):
+                elif data.startswith((b"GET ", b"PUT ", b"POST /v1/", b"DELETE ")):
                     is_send.clear()
                 server.sendall(data)
         _close(client, server)
@@ -88,7 +99,7 @@ class LossyProxy:
 
     def _fate(self) -> str:
         with self._lock:
-            if self._rng.random() >= self.loss:
+            if self._rng.random() >= self.loss or self.lost == self._losses_max:
                 return "forward"
             self.lost += 1
             # Each answer that never comes costs its sender an attempt's whole time.

@@ -6,8 +6,9 @@ CONSUMER_SEND_MSG_BACK, which looks the message up by its log offset). All copie
 one append. The log decides whether the member owns the queues at that moment; so a message that another
 member has taken over meanwhile is not copied. The copies of retries are delayed messages.
 
-The caller acknowledges a message when it has the answer. If the answer is lost, the message is given back
-again, and handled twice.
+The caller acknowledges a message when it has the answer. If the answer is lost, it makes the same call again,
+with the same number. The appends of a call are numbered sends (`store.machines.slot_table`), so a repetition
+finds the copies that are stored, also if the member has lost the queues meanwhile.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from rocketq.protocol.return_documents import (
     ReturnAnswer,
     ReturnOutcome,
     ReturnRequest,
+    letters_number,
 )
 from rocketq.protocol.rules.delivery_time import Times
 from rocketq.protocol.rules.reserved_names import check_user_group, dead_letter_topic, retry_topic
+from rocketq.protocol.send_number import SendNumber, number_from
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.retries.queue_rows import rows_at
@@ -92,17 +95,20 @@ class SendBack:
         groups = self._store.consumer_groups
         settings = groups.entry(group).settings
         groups.check_enabled(group)
+        number = _number(request)
         retries_max = settings.retries_max if request.retries_max is None else request.retries_max
         rules = RetryRules(retries_max, self._clock.now_us() // 1000, self._config.delay_ms_max)
-        # Before anything is read for a member that lost its queues. The log looks at it again.
-        for each in {(one.topic, one.queue, one.epoch) for one in request.messages}:
-            groups.check_owner(group, request.client_id, *each)
+        if not self._was_stored(number):
+            # Before anything is read for a member that lost its queues. The log looks at it again.
+            for each in {(one.topic, one.queue, one.epoch) for one in request.messages}:
+                groups.check_owner(group, request.client_id, *each)
         loop = asyncio.get_running_loop()
         read = await loop.run_in_executor(self._readers, self._read, group, request, rules)
         errors = [
             error
             for error in await asyncio.gather(
-                self._store_retried(group, request, read), self._store_dead(group, request, read)
+                self._store_retried(group, request, read, number),
+                self._store_dead(group, request, read, number),
             )
             if error is not None
         ]
@@ -148,24 +154,39 @@ class SendBack:
 
     # --- writing ---------------------------------------------------------------------------
 
-    async def _store_retried(self, group: str, request: ReturnRequest, read: _Read) -> RocketqError | None:
+    def _was_stored(self, number: SendNumber | None) -> bool:
+        """Whether copies of this call, or a part of them, are stored already: it comes again."""
+        if number is None:
+            return False
+        found = (self._store.slots.find(slot) for slot in (number.slot, letters_number(number).slot))
+        return any(each is not None and each.sequence == number.sequence for each in found)
+
+    async def _store_retried(
+        self, group: str, request: ReturnRequest, read: _Read, number: SendNumber | None
+    ) -> RocketqError | None:
         if not read.retried:
             return None
         batch = pa.concat_batches([part for part, _ in read.retried])
         times = np.concatenate([times for _, times in read.retried])
         copies = delayed_batches(0, batch, times)
-        error = await self._stored(group, request, retry_topic(group), copies, read.retried_at)
+        topic = retry_topic(group)
+        error = await self._stored(group, request, topic, copies, read.retried_at, number)
         _note(read, read.retried_at, ReturnOutcome.RETRY, error)
         return error
 
-    async def _store_dead(self, group: str, request: ReturnRequest, read: _Read) -> RocketqError | None:
+    async def _store_dead(
+        self, group: str, request: ReturnRequest, read: _Read, number: SendNumber | None
+    ) -> RocketqError | None:
         if not read.dead:
             return None
         batch = pa.concat_batches(read.dead)
         letters = [QueueBatch(0, encapsulate(batch), batch)]
-        error = await self._stored(group, request, dead_letter_topic(group), letters, read.dead_at)
+        is_new = not self._was_stored(number)
+        number = None if number is None else letters_number(number)
+        topic = dead_letter_topic(group)
+        error = await self._stored(group, request, topic, letters, read.dead_at, number)
         _note(read, read.dead_at, ReturnOutcome.DEAD_LETTER, error)
-        if error is None:
+        if error is None and is_new:
             topics = Counter(request.messages[at].topic for at in read.dead_at)
             self._measurements.dead_letters_stored(group, topics.total())
             log.warning("dead_letters", group=group, messages=topics.total(), topics=sorted(topics))
@@ -178,6 +199,7 @@ class SendBack:
         topic: str,
         batches: Sequence[QueueBatch],
         places: Sequence[int],
+        number: SendNumber | None,
     ) -> RocketqError | None:
         """Append copies to a topic of the group, which is made on first use; return why it failed."""
         messages = (request.messages[at] for at in places)
@@ -189,7 +211,8 @@ class SendBack:
                 await self._completions.outcome(partial(self._store.create_topic, topic, created))
                 if topic == retry_topic(group):
                     self._on_new_topic(group)
-            await self._completions.outcome(partial(self._store.append, topic, batches, check=check))
+            append = partial(self._store.append, topic, batches, check=check, number=number)
+            await self._completions.outcome(append)
         except RocketqError as error:
             return error
         return None
@@ -198,6 +221,17 @@ class SendBack:
 def _note(read: _Read, places: Sequence[int], outcome: ReturnOutcome, error: RocketqError | None) -> None:
     for at in places:
         read.outcomes[at] = outcome if error is None else ReturnOutcome.FAILED
+
+
+def _number(request: ReturnRequest) -> SendNumber | None:
+    """Return the number of a call, None if it has none; raise InvalidRequest."""
+    if request.number is None:
+        return None
+    number = number_from(request.number)
+    if number is None:
+        why = f"{request.number[:50]!r} is no number of a send"
+        raise InvalidRequest("number", why, hint="Give slot and sequence, as in 5840092817465112034-17.")
+    return number
 
 
 def _check_request(request: ReturnRequest) -> None:

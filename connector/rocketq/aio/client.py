@@ -51,6 +51,7 @@ from rocketq.config import (
 )
 from rocketq.consuming.allocation.view import AllocationStrategy
 from rocketq.consuming.fetching.subscriptions import MessageFilter, Sql, Tag, Topics, filters_of
+from rocketq.consuming.group_consumer import checked_loop_config
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import checked_workers
 from rocketq.errors import Closed, InvalidConfiguration
@@ -176,7 +177,8 @@ class AsyncClient:
         **settings: Any,
     ) -> Opening[AsyncConsumer]:
         """Return a member of a consumer group as `Client.consumer`; `async with` or `await` joins it."""
-        join = self._joining(group, filters_of(topics), allocation, ConsumerConfig(**settings))
+        config = checked_loop_config(ConsumerConfig(**settings))
+        join = self._joining(group, filters_of(topics), allocation, config)
 
         async def begin() -> AsyncConsumer:
             return self._kept(AsyncConsumer(await join(), self._home, self._calls))

@@ -89,7 +89,8 @@ class AsyncListener(ListenerStatus):
         if running:
             log.warning(
                 "%d function(s) of the listener of group %s had not returned after %d ms and are cancelled; "
-                "their messages are delivered again", len(running), self.group, timeout_ms,
+                "their messages are delivered again: %s",
+                len(running), self.group, timeout_ms, ", ".join(self.in_hand),
             )  # fmt: skip
             for task in running:
                 task.cancel()
@@ -128,6 +129,8 @@ class AsyncListener(ListenerStatus):
         """Await the function for each message; return for how many."""
         function, handled = self._function, delivery.handled
         for row, message in enumerate(messages_of(delivery)):
+            # In this order: see handling_watch.
+            delivery.row = row
             if delivery.is_recalled:
                 self._reader.take_back(delivery, row)
                 return row
@@ -143,6 +146,7 @@ class AsyncListener(ListenerStatus):
                 await message.nack(reason=f"{type(error).__name__}: {error}")
             else:
                 handled[row] = 1
+        delivery.row = delivery.rows
         return delivery.rows
 
 

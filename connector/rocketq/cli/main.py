@@ -19,6 +19,8 @@ import rich_click as click
 from rocketq import errors
 from rocketq.cli import (
     cluster,
+    configuration,
+    console,
     dead_letters,
     doctor,
     groups,
@@ -58,6 +60,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (replication_errors.ElectionRefused, 5),
     (replication_errors.NotMaster, 5),
     (errors.Conflict, 5),
+    (transaction_errors.TransactionDamaged, 5),
     (transaction_errors.TransactionDecidedOtherwise, 5),
     (registration_errors.BrokerNameTaken, 5),
     (sink_errors.SinkBusy, 5),
@@ -138,6 +141,7 @@ for command in (
     servers.up,
     servers.nameserver,
     servers.broker,
+    console.console,
     topics.topic,
     messages.produce,
     messages.consume,
@@ -151,6 +155,7 @@ for command in (
     timers.timer,
     transactions.tx,
     cluster.cluster,
+    configuration.config,
     doctor.doctor,
     doctor.demo,
 ):

@@ -20,13 +20,13 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from rocketq.consuming.records import column_values
 from rocketq.consuming.retries import Failure
 from rocketq.model import UNIQUE_ID_PROPERTY, MessageQueue, message_id
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.rules.delivery_time import duration_ms
 from rocketq.protocol.rules.reserved_names import is_retry_topic
 from rocketq.protocol.rules.returned_messages import Origin, origin_of
+from rocketq.protocol.stored_rows import column_values
 
 #: Called for a message that failed: its delivery, its row, and what is said of it.
 FailHandler: TypeAlias = "Callable[[Delivery, int, Failure], None]"
@@ -41,7 +41,7 @@ class Delivery:
 
     __slots__ = (
         "_bodies", "_keys", "_offsets", "_origins", "_others", "_tags", "attempt", "fail_handler", "handled",
-        "is_recalled", "is_returned", "piece", "queue", "size",
+        "is_recalled", "is_returned", "piece", "queue", "row", "size",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class Delivery:
         self.queue, self.piece, self.size, self.attempt = queue, piece, size, attempt
         self.fail_handler = fail_handler
         self.handled = bytearray(piece.rows)
+        #: The row that a worker of a listener has in hand; -1 before the first, `rows` behind the last.
+        self.row = -1
         #: The queue is lost or to be given back: what nobody has begun to work on is not to be handed out.
         self.is_recalled = False
         #: The messages failed before and come from a retry topic.

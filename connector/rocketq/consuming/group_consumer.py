@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from rocketq.config import ConsumerConfig
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.member_status import MemberStatus
@@ -237,3 +238,14 @@ class Consumer(MemberStatus):
     def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         for queue in queues:
             self._reader.change(queue, lambda state: setattr(state, "is_paused", paused))
+
+
+def checked_loop_config(config: ConsumerConfig) -> ConsumerConfig:
+    """Return the configuration of a consumer; raise InvalidConfiguration for what only listeners have."""
+    if config.consume_timeout_ms is not None:
+        raise InvalidConfiguration(
+            "consume_timeout_ms", config.consume_timeout_ms,
+            "it bounds the function of a listener, and a loop may hold its messages as long as it likes",
+            hint="Leave it out, or use a listener.",
+        )  # fmt: skip
+    return config

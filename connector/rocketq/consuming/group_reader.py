@@ -18,6 +18,7 @@ from rocketq.consuming.fetching.fetch_buffer import ConsumerLimits, Prefetch
 from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
 from rocketq.consuming.fetching.process_queue import FlowLimits, ProcessQueue
 from rocketq.consuming.fetching.subscriptions import MessageFilter
+from rocketq.consuming.handling_watch import CONSUME_TIMEOUT_MS, HandlingWatch
 from rocketq.consuming.members.broadcast_member import BroadcastMember
 from rocketq.consuming.members.local_offsets import OffsetsFile
 from rocketq.consuming.members.member import Member
@@ -93,7 +94,7 @@ class GroupReader:
         )
         self._fetching.on_claim_lost = self._sessions.look_again
         self._send_backs = SendBacks(
-            self._sessions, self._fetching, group, self.client_id, self._retries.retries_max
+            self._sessions, self._fetching, group, self.client_id, self._retries.retries_max, config.retry_ms
         )
         self._member: Member
         common = (routes, self._sessions, self._fetching, group, self.client_id, filters)
@@ -171,6 +172,8 @@ class GroupReader:
             not_handled(delivery, row)
             if state.is_leaving:
                 state.take_back(delivery, row)
+            elif not state.is_last(delivery):
+                state.hand_on(delivery, row, self._clock.monotonic_ms())
             else:
                 state.put_back(delivery, row, 0)
                 state.next_attempt = delivery.attempt
@@ -271,6 +274,13 @@ class GroupReader:
         """Have a hook see what is handed out from now on (`rocketq.consuming.receive_hooks`)."""
         with self._fetching.changed:
             self._hooks = (*self._hooks, hook)
+
+    def watch_handling(self) -> HandlingWatch:
+        """Return what looks whether the functions of a listener return in time, from now on."""
+        timeout_ms = self.config.consume_timeout_ms or CONSUME_TIMEOUT_MS
+        made = HandlingWatch(self._fetching, self._clock, timeout_ms, self.config.ordered, self.group)
+        made.start()
+        return made
 
     # --- positions ---------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class Listener(ListenerStatus):
             if not is_finished:
                 log.warning(
                     "%d function(s) of the listener of group %s had not returned after %d ms; their messages "
-                    "are delivered again", self._running, self.group, timeout_ms,
+                    "are delivered again: %s", self._running, self.group, timeout_ms, ", ".join(self.in_hand),
                 )  # fmt: skip
             self._reader.close()
         return is_finished
@@ -106,6 +106,8 @@ class Listener(ListenerStatus):
         """Call the function for each message; return for how many."""
         function, handled = self._function, delivery.handled
         for row, message in enumerate(delivery.messages()):
+            # In this order: see handling_watch.
+            delivery.row = row
             if delivery.is_recalled:
                 self._reader.take_back(delivery, row)
                 return row
@@ -118,6 +120,7 @@ class Listener(ListenerStatus):
                 message.nack(reason=f"{type(error).__name__}: {error}")
             else:
                 handled[row] = 1
+        delivery.row = delivery.rows
         return delivery.rows
 
 

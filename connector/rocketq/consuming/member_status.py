@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketq.consuming.group_reader import GroupReader
+from rocketq.consuming.handling_watch import Overdue
 from rocketq.consuming.receive_hooks import ReceiveHook
 from rocketq.model import MessageQueue
 from rocketq.protocol.group_documents import Difference
@@ -39,6 +40,25 @@ class MemberStatus:
 
 class ListenerStatus(MemberStatus):
     """The same of a listener, which has nobody to raise an error to."""
+
+    def __init__(self, reader: GroupReader) -> None:
+        super().__init__(reader)
+        self._handling = reader.watch_handling()
+
+    @property
+    def in_hand(self) -> tuple[str, ...]:
+        """The ids of the messages on which functions work now."""
+        return self._handling.in_hand()
+
+    @property
+    def ready_messages(self) -> int:
+        """How many messages are fetched, and wait for a worker."""
+        return self._reader.ready_messages()
+
+    @property
+    def overdue(self) -> tuple[Overdue, ...]:
+        """The messages whose functions have run longer than `consume_timeout_ms`, and have not returned."""
+        return self._handling.overdue()
 
     @property
     def error(self) -> Exception | None:

@@ -2,8 +2,11 @@
 
 What fails while a call is under way goes into the next call. Until the broker has answered that it stored a
 copy, the message counts as not handled. If it does not take it, the message stays with the member, which
-tries it again itself after NOT_TAKEN_MS (RocketMQ: a send-back that failed). An answer that is lost makes a
-copy and another attempt: the message is handled twice, and never lost.
+tries it again itself after NOT_TAKEN_MS (RocketMQ: a send-back that failed).
+
+Calls are numbered like sends. If the answer to one is lost, its broker may have stored the copies. So the
+same call is made again, with the same number, until the broker says what became of it, or the member has
+none of the queues any more. A repetition makes no second copy.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from functools import partial
 
 from rocketq.consuming.fetching.fetch_threads import Fetching
 from rocketq.consuming.members.member_sessions import Sessions
-from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, RocketqError
+from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, InternalError, RocketqError
+from rocketq.model import MessageQueue
+from rocketq.net.send_slot import SendSlot
 from rocketq.protocol.return_documents import (
     RETURNED_MESSAGES_MAX,
+    ReturnAnswer,
     ReturnedMessage,
     ReturnOutcome,
     ReturnRequest,
@@ -41,10 +47,19 @@ class SendBacks:
     """What one member gives back. The lock is that of its `Fetching`."""
 
     def __init__(
-        self, sessions: Sessions, fetching: Fetching, group: str, client_id: str, retries_max: int | None
+        self,
+        sessions: Sessions,
+        fetching: Fetching,
+        group: str,
+        client_id: str,
+        retries_max: int | None,
+        retry_ms: int,
     ) -> None:
+        """`retry_ms` is the wait before a call whose answer was lost is made again."""
         self._sessions, self._fetching = sessions, fetching
         self._group, self._client_id, self._retries_max = group, client_id, retries_max
+        self._retry_ms = retry_ms
+        self._slots: dict[str, SendSlot] = defaultdict(SendSlot)
         self._waiting: dict[str, deque[Given]] = defaultdict(deque)
         #: How many were added and are not done.
         self._undone = 0
@@ -75,30 +90,62 @@ class SendBacks:
             self._give_back(broker, batch)
 
     def _give_back(self, broker: str, batch: list[Given]) -> None:
-        request = ReturnRequest(self._client_id, tuple(each.message for each in batch), self._retries_max)
+        messages = tuple(each.message for each in batch)
+        number = self._slots[broker].next().text
+        request = ReturnRequest(self._client_id, messages, self._retries_max, number)
         try:
-            answer = self._sessions.api(broker).give_back(self._group, request)
+            answer = self._answer(broker, request)
         except Closed:
             raise
         except ClaimLost as error:
             self._without_lost(broker, batch, error)
-        except RocketqError as error:
-            if isinstance(error, BrokerUnreachable):
-                self._sessions.invalidate(broker)
-            self._fetching.log_once(("returns", broker), error)
+        except RocketqError:
             self._settle(broker, [(each, False) for each in batch], [])
         else:
-            pairs = list(zip(batch, answer.outcomes, strict=True))
-            left = [each for each, outcome in pairs if outcome is ReturnOutcome.NOT_YET]
-            done = [(each, o in _TAKEN) for each, o in pairs if o is not ReturnOutcome.NOT_YET]
-            refused = {str(o): each.message for each, o in pairs if o not in (*_TAKEN, ReturnOutcome.NOT_YET)}
-            for outcome, message in refused.items():
-                log.warning(
-                    "Broker %s did not take back messages of group %s, such as %s/%d at %d: %s. %s", broker,
-                    self._group, message.topic, message.queue, message.offset, outcome, answer.why,
-                )  # fmt: skip
-            self._fetching.is_well(("returns", broker))
-            self._settle(broker, done, left)
+            self._take_answer(broker, batch, answer)
+
+    def _answer(self, broker: str, request: ReturnRequest) -> ReturnAnswer:
+        """Return what the broker says; make the call again while nobody knows whether it was carried out."""
+        may_be_stored = False
+        while True:
+            try:
+                answer = self._sessions.api(broker).give_back(self._group, request)
+            except (Closed, ClaimLost):
+                raise
+            except RocketqError as error:
+                if isinstance(error, BrokerUnreachable):
+                    self._sessions.invalidate(broker)
+                self._fetching.log_once(("returns", broker), error)
+                unanswered = isinstance(error, InternalError | BrokerUnreachable)
+                may_be_stored |= unanswered and not (isinstance(error, BrokerUnreachable) and not error.sent)
+                is_final = not (unanswered or error.retryable)
+                if is_final or not may_be_stored or not self._owns_any(broker, request):
+                    raise
+                self._fetching.wait(self._retry_ms)
+                if self._fetching.is_stopping:
+                    raise
+            else:
+                self._fetching.is_well(("returns", broker))
+                return answer
+
+    def _owns_any(self, broker: str, request: ReturnRequest) -> bool:
+        """Whether the member still owns one of the queues of a call, under the epoch that the call names."""
+        named = {(MessageQueue(m.topic, broker, m.queue), m.epoch) for m in request.messages}
+        with self._fetching.changed:
+            states = ((self._fetching.prefetch.state(queue), epoch) for queue, epoch in named)
+            return any(state is not None and state.epoch == epoch for state, epoch in states)
+
+    def _take_answer(self, broker: str, batch: list[Given], answer: ReturnAnswer) -> None:
+        pairs = list(zip(batch, answer.outcomes, strict=True))
+        left = [each for each, outcome in pairs if outcome is ReturnOutcome.NOT_YET]
+        done = [(each, o in _TAKEN) for each, o in pairs if o is not ReturnOutcome.NOT_YET]
+        refused = {str(o): each.message for each, o in pairs if o not in (*_TAKEN, ReturnOutcome.NOT_YET)}
+        for outcome, message in refused.items():
+            log.warning(
+                "Broker %s did not take back messages of group %s, such as %s/%d at %d: %s. %s", broker,
+                self._group, message.topic, message.queue, message.offset, outcome, answer.why,
+            )  # fmt: skip
+        self._settle(broker, done, left)
 
     def _without_lost(self, broker: str, batch: list[Given], error: ClaimLost) -> None:
         """Give back again what is of other queues than those that the member has lost."""

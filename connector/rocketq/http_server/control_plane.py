@@ -2,7 +2,7 @@
 
 Every call passes `Admission.admit` with the rule of its route and the resource that its path names, before
 its body is read. A query parameter that a route does not know is refused, every error is answered with an
-error document, and no path is redirected.
+error document, no path is redirected, and an administrative call has a line in the audit log.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from rocketq.http_server.admission import Admission, Head
+from rocketq.http_server.audit import audited, is_administrative
 from rocketq.http_server.error_answers import install_error_answers
 from rocketq.http_server.known_parameters import known_parameters_only
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, rule_of
@@ -53,7 +54,16 @@ def _admitted_route(admission: Admission) -> type[APIRoute]:
     class AdmittedRoute(APIRoute):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             rule = rule_of(self.endpoint) or NO_ROUTE
-            admission.admit(head_of(scope), rule, rule.named(scope["path_params"]))
-            await super().handle(scope, receive, send)
+            resource = rule.named(scope["path_params"])
+            handle = super().handle
+
+            async def admitted(receive: Receive, send: Send) -> None:
+                admission.admit(head_of(scope), rule, resource)
+                await handle(scope, receive, send)
+
+            if is_administrative(rule, scope["method"]):
+                await audited(self.endpoint.__name__, resource, scope, receive, send, admitted)
+            else:
+                await admitted(receive, send)
 
     return AdmittedRoute

@@ -121,7 +121,7 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 def unforeseen(error: Exception, where: str) -> InternalError:
     """Log an unforeseen exception with its trace and return what the client is told."""
     trace_id = uuid.uuid4().hex[:16]
-    _log.error("unforeseen error", where=where, trace_id=trace_id, exc_info=error)
+    _log.error("unexpected_error", where=where, trace_id=trace_id, exc_info=error)
     return InternalError(trace_id)
 
 

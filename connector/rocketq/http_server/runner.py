@@ -29,7 +29,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import logging
 import os
 import resource
 import signal
@@ -121,29 +120,6 @@ def address_of(listener: socket.socket) -> str:
     """Return the base URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def configure_logging() -> None:
-    """Send structured logs, one JSON object a line, to stderr; those of libraries (stdlib logging) too."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    as_json = structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[*shared, as_json], logger_factory=structlog.PrintLoggerFactory(file=sys.stderr)
-    )
-    # uvicorn and asyncio tell of a defect here: a traceback must be one line, like everything else.
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, structlog.stdlib.ExtraAdder(), *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, as_json],
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
 class _Server(uvicorn.Server):

@@ -21,6 +21,8 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
@@ -232,22 +234,32 @@ class LocalCluster:
         with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0)) as http:
             for process in brokers:
                 group, number = self._members[process.name]
-                while not _is_ready(http, process, group, number, watching):
+                known_as = _advertised(self._broker_arguments) or process.address
+                while not _is_ready(http, process, _Known(group, number, known_as), watching):
                     if not process.running or time.monotonic() > deadline:
                         why = "it was not registered in time" if process.running else "it ended"
                         raise ServerNotStarted(process.name, why, str(process.log), process.log_tail())
                     time.sleep(READY_POLL_S)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """As what the NameServers are to know a broker process."""
+
+    group: str
+    number: int
+    address: str
+
+
 def _is_ready(
-    http: urllib3.PoolManager, broker: ServerProcess, group: str, number: int, nameservers: Sequence[str]
+    http: urllib3.PoolManager, broker: ServerProcess, known: _Known, nameservers: Sequence[str]
 ) -> bool:
     try:
         if http.request("GET", f"{broker.address}/readyz").status != 200:
             return False
-        if number and not _is_in_sync(http, broker, number):
+        if known.number and not _is_in_sync(http, broker, known.number):
             return False
-        return all(_knows(http, address, broker, group) for address in nameservers)
+        return all(_knows(http, address, known) for address in nameservers)
     except urllib3.exceptions.HTTPError:
         return False
 
@@ -260,15 +272,26 @@ def _is_in_sync(http: urllib3.PoolManager, broker: ServerProcess, number: int) -
     return any(each.number == number and each.is_in_sync for each in status.replicas)
 
 
-def _knows(http: urllib3.PoolManager, nameserver: str, broker: ServerProcess, group: str) -> bool:
+def _knows(http: urllib3.PoolManager, nameserver: str, known: _Known) -> bool:
     """Whether a NameServer has a broker at its address, and a master of its group."""
     answer = http.request("GET", f"{nameserver}/v1/cluster")
     if answer.status != 200:
         return False
     view = decode(answer.data, ClusterView, "the cluster view")
-    of_group = [live.identity for live in view.brokers if live.identity.broker == group]
+    of_group = [live.identity for live in view.brokers if live.identity.broker == known.group]
     has_master = any(identity.broker_id == MASTER_ID for identity in of_group)
-    return has_master and any(identity.address == broker.address for identity in of_group)
+    return has_master and any(identity.address == known.address for identity in of_group)
+
+
+def _advertised(arguments: Sequence[str]) -> str:
+    """Return the address that brokers with these arguments register; "" if it is where they listen."""
+    found = ""
+    for argument, following in pairwise([*arguments, ""]):
+        if argument == "--advertise":
+            found = following
+        elif argument.startswith("--advertise="):
+            found = argument.removeprefix("--advertise=")
+    return found.rstrip("/")
 
 
 def _abandon(processes: list[ServerProcess], data_dir: Path, temporary: bool) -> None:

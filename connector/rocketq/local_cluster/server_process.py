@@ -8,6 +8,8 @@ explained. The child has a session of its own: Ctrl-C in a terminal or an interr
 the parent, which then stops its children in order. The child watches `--parent-pid` and exits when the parent
 has ended.
 
+The child does not see ROCKETQ_… variables: they are about other servers, perhaps those of a production.
+
 With port 0 the system chooses a port at the first start. A restarted server keeps that port, so that its
 clients find it again.
 """
@@ -110,6 +112,7 @@ class ServerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env=_environment(),
             )
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -184,6 +187,11 @@ class ServerProcess:
 
     def _not_started(self, why: str) -> ServerNotStarted:
         return ServerNotStarted(self.name, why, str(self.log), self.log_tail())
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without settings: a local cluster is what its owner asked for."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROCKETQ_")}
 
 
 def _read_stdout(stdout: IO[bytes], announced: queue.SimpleQueue[str | None]) -> None:

@@ -15,8 +15,8 @@ from typing import ClassVar
 from rocketq.errors import RemoteError
 from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
+from rocketq.net.send_slot import SendSlot
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
-from rocketq.producing.attempts.send_slots import SendSlot
 from rocketq.protocol.sink_documents import Participant, StageName
 
 

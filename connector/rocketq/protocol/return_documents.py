@@ -8,6 +8,7 @@ from typing import Final
 
 from rocketq.model import Int64
 from rocketq.protocol.json_codec import prepare_documents
+from rocketq.protocol.send_number import SendNumber
 
 #: Bounds of one call.
 RETURNED_MESSAGES_MAX: Final = 1_000
@@ -36,12 +37,19 @@ class ReturnedMessage:
 class ReturnRequest:
     """A member gives messages back (RocketMQ: CONSUMER_SEND_MSG_BACK).
 
-    `retries_max` counts instead of the group's own setting, if it is given.
+    `retries_max` counts instead of the group's own setting, if it is given. `number` is the text of a
+    SendNumber: the same call again, because its answer was lost, makes no second copy.
     """
 
     client_id: str
     messages: tuple[ReturnedMessage, ...] = field(hash=False)
     retries_max: Int64 | None = None
+    number: str | None = None
+
+
+def letters_number(number: SendNumber) -> SendNumber:
+    """Return the number of the dead letters of a call: those of the retry topic have the call's own."""
+    return SendNumber(number.slot ^ 1, number.sequence)
 
 
 class ReturnOutcome(StrEnum):

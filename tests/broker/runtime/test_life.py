@@ -17,14 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.runner import Binding, ServerThread
 from rocketq.local_cluster.server_process import ServerProcess
 from rocketq.model import Message
-from rocketq_broker.__main__ import config_of, parser
 from rocketq_broker.app import create_app
+from rocketq_broker.broker_options import COMMAND, config_of
 from rocketq_broker.config import DEFAULT_PORT, BrokerConfig
 from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
@@ -50,9 +51,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def recoveries(process: ServerProcess) -> list[str]:
+def recoveries(process: ServerProcess) -> list[bool]:
+    """Whether the log was closed in good order, for each start."""
     lines = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
-    return [line["report"] for line in lines if line["event"] == "recovered"]
+    return [line["clean"] for line in lines if line["event"] == "recovered"]
 
 
 def test_sigterm_answers_held_calls_and_ends_in_good_order(process: ServerProcess) -> None:
@@ -67,7 +69,7 @@ def test_sigterm_answers_held_calls_and_ends_in_good_order(process: ServerProces
     assert answer.status == 200
     assert answer.header("x-rocketq-status") == "NO_NEW_MSG"
     process.start()
-    assert "clean=True" in recoveries(process)[-1]
+    assert recoveries(process)[-1] is True
 
 
 def test_a_send_under_way_is_finished_before_the_end(process: ServerProcess) -> None:
@@ -96,7 +98,7 @@ def test_what_was_acknowledged_survives_a_crash_of_the_process(process: ServerPr
         assert broker.send("orders", stream(numbered(100)), "?queue=0").status == 200
     process.kill()
     process.start()
-    assert "clean=False" in recoveries(process)[-1]
+    assert recoveries(process)[-1] is False
     assert Http(process.address).total("orders") == 500
 
 
@@ -168,13 +170,15 @@ def test_a_directory_in_use_is_refused_with_the_reason(process: ServerProcess, t
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[str]) -> None:
-    with pytest.raises((InvalidConfiguration, SystemExit)):
+    with pytest.raises((InvalidConfiguration, click.BadParameter)):
         configured([*arguments, "--data-dir", str(tmp_path / "data")])
 
 
 def configured(arguments: list[str]) -> Binding:
     """What the process makes of its command line before it opens anything."""
-    config = config_of(parser().parse_args(arguments))
+    settings = COMMAND.read(arguments)
+    settings.needed("name", "data_dir")
+    config = config_of(settings.values)
     return Binding(config.host, config.port)
 
 

@@ -50,6 +50,29 @@ def test_each_message_is_awaited_once_by_several_tasks_at_a_time(
     run(cluster, work)
 
 
+def test_a_message_whose_function_does_not_return_is_told_of_and_tried_again(
+    cluster: LocalCluster, mq: Client, topic: str
+) -> None:
+    one_queue(mq, topic, 1)
+
+    async def work(client: AsyncClient) -> None:
+        end = asyncio.Event()
+
+        async def handle(message: AsyncConsumedMessage) -> None:
+            await end.wait()
+
+        settings: dict[str, Any] = {"consume_timeout_ms": 50, "max_attempts": 1}
+        async with client.listener(topic, handle, group=topic, **settings) as listener:
+            await until(lambda: [late.offset for late in listener.overdue] == [0])
+            await until(lambda: list(listener.owned().values()) == [1])
+            assert listener.in_hand == (f"broker-a:{topic}:0:0",)
+            end.set()
+            await until(lambda: listener.overdue == listener.in_hand == ())
+
+    run(cluster, work)
+    assert [letter.reason for letter in mq.dead_letters(topic).list()] == ["TimeoutError: no return in 50 ms"]
+
+
 def test_with_order_one_task_at_a_time_has_a_queue_and_a_failure_holds_it(
     cluster: LocalCluster, mq: Client, topic: str
 ) -> None:

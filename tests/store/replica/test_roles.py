@@ -97,7 +97,7 @@ def test_a_cut_above_the_confirmed_end_leaves_readers_alone(tmp_path: Path, flus
         waiting = []
         for number in range(8):
             waiting.append(sent(master, b"%d" % number * 400))
-                ends.append(master.end)
+            ends.append(master.end)
         master.step_down()
         assert all(isinstance(each.result(ANSWER_S), NotMaster) for each in waiting)
         assert master.bodies("orders", 0) == [b"seen"]

@@ -75,7 +75,7 @@ class Shown:
         )  # fmt: skip
 
     def show(self, queues: Queues, timers: TimerIndex) -> None:
-        """Let readers see its messages; called under the lock of the ends. The state comes next, then `drop`."""
+        """Let readers see the messages; called under the lock of the ends. The state is next, then `drop`."""
         for key, open_block in self.open_blocks.items():
             queues.make(key).advance(open_block)
         timers.confirm(self.timer_marks, self.state.timers.cursor)

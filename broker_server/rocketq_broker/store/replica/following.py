@@ -56,8 +56,8 @@ class Follower:
     def _replay_from(self, tail: LogTail) -> Replay:
         log, parts = self.parts.log, self.parts
         return Replay(
-            parts.queues, parts.timers, lambda at: log.path(log.segment_of(at)), tail.state,
-            tail.stored_at_us, tail.lineage, parts.ends.lock, begins_log=log.end == log.begin,
+            parts.queues, parts.timers, log, tail.state, tail.stored_at_us, tail.lineage, parts.ends.lock,
+            begins_log=log.end == log.begin,
         )  # fmt: skip
 
     # --- appending ----------------------------------------------------------------------

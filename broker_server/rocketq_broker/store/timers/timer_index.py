@@ -70,6 +70,7 @@ class TimerIndex:
         self._known_ms = _NEVER_MS
         #: Windows that are delivered as a whole; their files go when a snapshot no longer needs them.
         self.over: set[int] = set()
+        #: Earlier windows are over for readers as well.
         self._confirmed_window = -1
         #: Messages that were scheduled and delivered since the start.
         self.scheduled = 0
@@ -193,16 +194,29 @@ class TimerIndex:
         self._set_head(head)
         self._known_ms = (window + 1) * WINDOW_MS - 1 if known_ms is None else known_ms
 
-    def counted(self, table: TimerTable) -> dict[int, TimerWindow]:
-        """Count what the files hold behind the table's cursor, window by window."""
-        found: dict[int, TimerWindow] = {}
+    # --- after salvage ------------------------------------------------------------------
+
+    def ahead(self, table: TimerTable, limit_ms: int, end: int) -> Iterator[Entries]:
+        """Yield what the files hold behind the table's cursor, by window, in the order of delivery.
+
+        That is what is due up to a time, of the frames below the log's `end`.
+        """
         for window in sorted(self.written):
-            entries, _ = _earliest(
-                self._entries(window, self.written, table, self._log.end), table.cursor, _ALL
-            )
+            if window * WINDOW_MS <= limit_ms:
+                entries, _ = _earliest(self._entries(window, self.written, table, end), table.cursor, _ALL)
+                yield entries[: np.searchsorted(entries["due_ms"], limit_ms, side="right")]
+
+    def recounted(self, table: TimerTable) -> TimerTable:
+        """Return the table as the files have it: with its windows counted, and no cancelled message lost."""
+        found: dict[int, TimerWindow] = {}
+        places: set[int] = set()
+        cancelled = np.array(list(table.cancelled), np.uint64)
+        for entries in self.ahead(table, _FAR_MS, self._log.end):
             if entries.size:
+                window = int(entries["due_ms"][0]) // WINDOW_MS
                 found[window] = TimerWindow(int(entries["log_offset"].min()), int(entries["count"].sum()))
-        return found
+                places.update(cancelled[np.isin(cancelled, entries["log_offset"])].tolist())
+        return table.recounted(found, places)
 
     # --- any thread ---------------------------------------------------------------------
 
@@ -237,17 +251,29 @@ class TimerIndex:
     def _entries(
         self, window: int, marks: Mapping[int, WindowMark], table: TimerTable, end: int
     ) -> Iterator[Entries]:
-        """Yield the entries of a window, those of the frames below `end`: from its file, or from the log."""
-        mark = marks.get(window, NO_MARK)
+        """Yield the entries of a window, those of the frames below `end`: from its file, or from the log.
+
+        None of a window that is over: a reader's table may be older than the snapshot that removed its file.
+        """
+        mark, seen = marks.get(window, NO_MARK), 0
         if window not in self.damaged:
-            if self.windows.is_sound(window, mark):
-                yield from self.windows.read(window, mark)
-                return
+            try:
+                if self.windows.is_sound(window, mark):
+                    for some in self.windows.read(window, mark):
+                        yield some
+                        seen += some.size
+                    return
+            except FileNotFoundError:
+                if window < self._confirmed_window:
+                    return
             self.damaged.add(window)
         held = table.windows.get(window)
         for frame in () if held is None else self._log.frames(held.first, end):
             if frame.header.kind == FrameKind.DELAYED:
-                yield by_window(entries_of(frame)).get(window, NO_ENTRIES)
+                own = by_window(entries_of(frame)).get(window, NO_ENTRIES)
+                # The log has them in the order of the file.
+                yield own[seen:]
+                seen = max(0, seen - own.size)
 
 
 def _earliest(chunks: Iterable[Entries], cursor: DueKey, count: int) -> tuple[Entries, int | None]:

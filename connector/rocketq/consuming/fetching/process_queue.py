@@ -17,19 +17,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
 from rocketq.consuming.fetching.slice_buffer import SliceBuffer
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
+from rocketq.protocol.column_values import numbers
 from rocketq.protocol.frame_slices import FrameSlice
+
+#: The only row of a part of one message.
+_FIRST: Final = numbers(np.zeros(1, np.int64))
 
 
 @dataclass(slots=True)
 class Retry:
-    """One message that failed; `due_ms` is when to hand it out, None while it is out or given up.
+    """One message that failed, or some that go to another worker; `due_ms` is when to hand them out, None
+    while they are out or given up.
 
     `is_returning`: it is being given back to its broker.
     """
@@ -232,7 +239,7 @@ class ProcessQueue:
         delivery.acknowledge(row, row + 1)
         piece = delivery.piece.part(row, 1)
         alone = pa.record_batch(
-            [column.take(pa.array([0])) for column in piece.batch.columns], schema=piece.batch.schema
+            [column.take(_FIRST) for column in piece.batch.columns], schema=piece.batch.schema
         )
         again = Delivery(
             self.queue, replace(piece, batch=alone), int(alone.nbytes), delivery.attempt + 1,
@@ -240,6 +247,24 @@ class ProcessQueue:
         )  # fmt: skip
         self.retries.append(retry := Retry(again, due_ms))
         return retry
+
+    def is_last(self, delivery: Delivery) -> bool:
+        """Whether nothing behind a delivery is out: its messages can go back in front of the buffer."""
+        for other in reversed(self.deliveries):
+            if other is delivery or not other.is_handled:
+                return other is delivery
+        return False
+
+    def hand_on(self, delivery: Delivery, row: int, due_ms: int) -> None:
+        """Have the messages from `row` on, which nobody has begun, handed out at `due_ms`, as they were."""
+        if delivery.handled.find(0, row) < 0:
+            return
+        piece = delivery.piece.part(row, delivery.rows - row)
+        size = delivery.size * piece.rows // delivery.rows
+        rest = Delivery(self.queue, piece, size, delivery.attempt, delivery.fail_handler)
+        rest.handled[:] = delivery.handled[row:]
+        delivery.acknowledge(row)
+        self.retries.append(Retry(rest, due_ms))
 
     def put_back(self, delivery: Delivery, row: int, until_ms: int) -> None:
         """Have the messages from `row` on handed out again, in order, not before `until_ms`.

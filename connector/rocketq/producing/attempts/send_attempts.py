@@ -38,6 +38,7 @@ from rocketq.errors import (
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
+from rocketq.net.send_slot import SendSlot
 from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import (
@@ -61,7 +62,7 @@ from rocketq.producing.attempts.posts import (
     unique_id_of,
 )
 from rocketq.producing.attempts.send_hooks import SendAttempt, SendHook, observed
-from rocketq.producing.attempts.send_slots import SendSlot, SendSlots
+from rocketq.producing.attempts.send_slots import SendSlots
 from rocketq.producing.attempts.send_trace import SendTrace, is_traced, traced, traced_one
 from rocketq.producing.selection.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.selection.fault_avoidance import FaultTolerance

@@ -11,27 +11,9 @@ for repetitions of the other.
 from __future__ import annotations
 
 import os
-import secrets
 from collections import deque
 
-from rocketq.protocol.send_number import NUMBER_BITS, SendNumber
-
-
-class SendSlot:
-    """One line of numbered sends; belongs to one send at a time."""
-
-    __slots__ = ("_name", "_pid", "_sequence")
-
-    def __init__(self, pid: int) -> None:
-        self._name, self._pid, self._sequence = secrets.randbits(NUMBER_BITS), pid, 0
-
-    def next(self) -> SendNumber:
-        """Return the number of the next send."""
-        self._sequence += 1
-        return SendNumber(self._name, self._sequence)
-
-    def is_of(self, pid: int) -> bool:
-        return self._pid == pid
+from rocketq.net.send_slot import SendSlot
 
 
 class SendSlots:

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from rocketq.model import Message
 from rocketq.net.broker_api import BrokerApi
+from rocketq.net.send_slot import SendSlot
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
 from rocketq.producing.attempts.posts import append_one
-from rocketq.producing.attempts.send_slots import SendSlot
 from rocketq.protocol.plain_message import parameters_of
 from rocketq.protocol.transaction_documents import HalfAnswer, HalfName
 

@@ -1,0 +1,42 @@
+"""`rocketq config show`: which settings are in force, and where each comes from."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import rich_click as click
+
+from rocketq.cli.connection import DEFAULT
+from rocketq.cli.output import output_option, show
+from rocketq.cli.servers import become
+
+SERVERS: Final = ("broker", "nameserver")
+
+
+@click.group()
+def config() -> None:
+    """Look at settings."""
+
+
+@config.command("show", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("server", type=click.Choice(SERVERS), required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@output_option
+def show_config(server: str | None, arguments: tuple[str, ...], output: str) -> None:
+    """Show the settings of this command line, or those with which a server would start, with their origins.
+
+    For a server, give the flags with which it is started. Nothing is started. Exit code 2: the server would
+    refuse them.
+
+    \b
+    Examples:
+      rocketq config show
+      rocketq config show broker --name broker-a --data-dir data/a --flush sync
+      rocketq config show nameserver -o jsonl
+    """
+    if server is not None:
+        become(f"rocketq_{server}", [*arguments, "--show-config", output])
+    given = os.environ.get("ROCKETQ_NAMESERVERS")
+    origin = "environment ROCKETQ_NAMESERVERS" if given else "default"
+    show([{"setting": "nameservers", "value": given or DEFAULT, "origin": origin}], output)
