@@ -250,7 +250,8 @@ class Conduct:
 
     def _admit_appends(self) -> None:
         """Have senders refused while what they send could not be confirmed."""
-        role, refusal = self.replica.role, None
+        role = self.replica.role
+        refusal: RocketqError | None = None
         if not isinstance(role, MasterRole):
             return
         handing_over = self._command is not None and self._command.successor

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from rocketq.errors import RocketqError
-from rocketq_broker.replication.fetching import Fetch, LogView
+from rocketq_broker.epoch_lineage import LogView
+from rocketq_broker.replication.fetching import Fetch
 from rocketq_broker.replication.group_record import Member
 from rocketq_broker.replication.replica import Ask, Replica, Standing
 from rocketq_broker.replication.slave_role import Confirmed
