@@ -81,6 +81,7 @@ from rocketq_broker.metrics.replication_metrics import ReplicationCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
+from rocketq_broker.metrics.trouble_metrics import TroubleCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +378,7 @@ def _control_plane(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
     config = broker.config
+    registry.register(TroubleCollector(broker.store.troubles))
     registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
     registry.register(ReplicationCollector(config.cluster, config.name, broker.replication))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
@@ -386,7 +388,7 @@ def _control_plane(
             lambda: len(broker.check_watch),
         )
     )  # fmt: skip
-    add_operations(app, "broker", broker.problems, registry, connections)
+    add_operations(app, "broker", broker.problems, registry, connections, broker.troubles.look)
     add_documentation(app)
     return app
 

@@ -57,6 +57,7 @@ from rocketq_broker.retries.send_back import SendBack
 from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
+from rocketq_broker.runtime.trouble_watch import TroubleWatch
 from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.transactions.check_watch import CheckWatch
@@ -188,6 +189,8 @@ class Broker:
         #: The epoch in which this broker serves as master of several replicas.
         self._office = 0
         self._endings: set[asyncio.Task[None]] = set()
+        #: Tells of what the store's tasks meet.
+        self.troubles = TroubleWatch(config.name, store.troubles)
         self._registrar = Registrar(
             identity,
             config.nameservers,
@@ -224,6 +227,7 @@ class Broker:
             self.replica.start()
         else:
             self.duties.begin()
+        self.troubles.start()
 
     async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
@@ -288,6 +292,7 @@ class Broker:
             await loop.run_in_executor(self.executor, self.replica.stop)
         await self.duties.end(self.executor)
         await asyncio.gather(*self._endings)
+        await self.troubles.stop()
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()

@@ -211,6 +211,14 @@ class KeyIndex:
             known = [*indexed, *(hole for hole in self._met.values() if hole not in indexed)]
         return [each for each in known if each.end > self._log.begin]
 
+    def healed(self, begin: int, end: int) -> None:
+        """Forget what searches met in a part of the log that is sound again.
+
+        What the indexer passed over there is indexed at the next start (`load`).
+        """
+        with self._lock:
+            self._met = {at: hole for at, hole in self._met.items() if not begin <= at < end}
+
     def _is_readable(self, hole: Hole) -> bool:
         if hole.begin < self._log.begin:
             return False

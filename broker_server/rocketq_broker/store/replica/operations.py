@@ -19,6 +19,7 @@ from rocketq_broker.store.commit.log_writer import LogWriter
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.disk.standing import Kept, StandingFile
 from rocketq_broker.store.replica.following import Follower
+from rocketq_broker.store.replica.healing import DamagedRange, damaged_ranges, heal
 from rocketq_broker.store.replica.raw_frames import RawFrames, read_frames, verified
 
 #: Who refuses local writes: a store that is not in office, and the service for reasons of its own.
@@ -71,6 +72,7 @@ class ReplicaOperations:
     ) -> None:
         """Begin as a follower; `MessageStore.open` has the writer refuse what is local."""
         self._config = parts.config
+        self._files = parts.files
         self._log = parts.log
         self._ends = parts.ends
         self._clock = parts.clock
@@ -227,6 +229,22 @@ class ReplicaOperations:
             self._follower.begin_at(begin, before, tail)
 
         self._writer.alone(begin_anew)
+
+    # --- damage -------------------------------------------------------------------------
+
+    def damages(self) -> tuple[DamagedRange, ...]:
+        """Find the damaged parts of the log; any thread. It reads the whole log, so call it rarely."""
+        return damaged_ranges(self._log, self._ends.written)
+
+    def heal(self, damage: DamagedRange, raw: RawFrames) -> None:
+        """Replace a damaged part by another member's bytes, whoever is master; durable on return.
+
+        `raw` begins where the damage does and reaches beyond it. Raises CorruptFrame, or ShipmentMisplaced
+        for bytes that this log did not have; nothing is written then.
+        """
+        self._writer.alone(lambda tail: heal(self._files, self._log, damage, raw))
+        self._follower.index.healed(damage.begin, damage.end)
+        self._writer.resume_copying()
 
     def _check_following(self) -> None:
         if self._rule.in_office:
