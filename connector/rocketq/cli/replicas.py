@@ -7,7 +7,7 @@ from typing import Final
 import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import UNHEALTHY, output_option, say, show
+from rocketq.cli.output import UNHEALTHY, output_option, say, show, show_one
 
 COLUMNS: Final = ("broker", "id", "role", "epoch", "in_sync", "held", "lag_bytes", "lag_s", "address")
 
@@ -55,7 +55,8 @@ def replicas(broker: str, nameservers: str, output: str) -> int:
     "--to", "successor", type=int, default=0, help="The id of the next master; default: any in sync."
 )
 @nameservers_option
-def handover(broker: str, successor: int, nameservers: str) -> None:
+@output_option
+def handover(broker: str, successor: int, nameservers: str, output: str) -> None:
     """Have the master of a group give its office to a replica that is in sync. No message is lost.
 
     \b
@@ -65,7 +66,7 @@ def handover(broker: str, successor: int, nameservers: str) -> None:
     """
     with administration(nameservers) as admin:
         epoch = admin.replicas.hand_over(broker, successor)
-    say(f"{broker}: epoch {epoch} has begun")
+    show_one({"broker": broker, "epoch": epoch}, output)
 
 
 @click.command("promote")
@@ -78,7 +79,8 @@ def handover(broker: str, successor: int, nameservers: str) -> None:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
-def promote(broker: str, number: int, unclean: bool, yes: bool, nameservers: str) -> None:
+@output_option
+def promote(broker: str, number: int, unclean: bool, yes: bool, nameservers: str, output: str) -> None:
     """Make a slave the master of its group. Without --unclean nothing that is confirmed is lost.
 
     \b
@@ -95,4 +97,4 @@ def promote(broker: str, number: int, unclean: bool, yes: bool, nameservers: str
         )
     with administration(nameservers) as admin:
         epoch = admin.replicas.promote(broker, number, unclean=unclean)
-    say(f"{broker}: replica {number} is master in epoch {epoch}")
+    show_one({"broker": broker, "master": number, "epoch": epoch}, output)
