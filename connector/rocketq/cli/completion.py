@@ -6,6 +6,7 @@ cluster does not answer within half a second, there are no names.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import rich_click as click
@@ -40,8 +41,8 @@ def completion(shell: str) -> None:
     \b
     Examples:
       source <(rocketq completion bash)
-      rocketq completion zsh > _rocketq
-      rocketq completion fish > rocketq.fish
+      rocketq completion zsh | tee _rocketq
+      rocketq completion fish | tee rocketq.fish
     """
     found = get_completion_class(shell)
     assert found is not None, shell
@@ -64,6 +65,8 @@ def _names(context: click.Context, incomplete: str, ask: Callable[[Client], list
     from rocketq.config import TransportConfig
 
     given = context.params.get("nameservers")
+    # What the client logs would stand in the line that the user is typing. This process ends at once.
+    logging.disable(logging.CRITICAL)
     try:
         transport = TransportConfig(connect_timeout_ms=WAIT_MS, timeout_ms=WAIT_MS)
         with Client(given or default_nameservers(), transport=transport) as client:

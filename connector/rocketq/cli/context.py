@@ -40,9 +40,9 @@ def add_context(name: str, nameservers: str, replaces: bool, output: str) -> Non
 
     \b
     Examples:
-      rocketq context add local http://127.0.0.1:9876
+      rocketq context add test http://127.0.0.1:9876
       rocketq context add prod http://10.0.0.1:9876,http://10.0.0.2:9876
-      rocketq context add prod http://10.0.0.3:9876 --replace
+      rocketq context add local http://127.0.0.1:9877 --replace
     """
     from rocketq.net.route_cache import nameserver_addresses
 
@@ -60,7 +60,7 @@ def use_context(name: str, output: str) -> None:
 
     \b
     Examples:
-      rocketq context add local http://127.0.0.1:9876 --replace && rocketq context use local
+      rocketq context use local
     """
     changed = read_contexts().using(name)
     write_contexts(changed)
@@ -75,7 +75,7 @@ def remove_context(name: str, output: str) -> None:
 
     \b
     Examples:
-      rocketq context add old http://127.0.0.1:9876 --replace && rocketq context remove old
+      rocketq context remove old
     """
     changed = read_contexts().without(name)
     write_contexts(changed)

@@ -53,9 +53,8 @@ def export(
 
     \b
     Examples:
-      rocketq export orders orders.parquet --replace
+      rocketq export orders orders.parquet
       rocketq export orders paid.jsonl --tags paid --replace
-      rocketq export orders o.jsonl --replace && rocketq produce orders-copy --jsonl --keep-order < o.jsonl
     """
     writer = {".parquet": _write_parquet, ".jsonl": _write_lines}.get(file.suffix)
     if writer is None:
