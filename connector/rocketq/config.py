@@ -192,7 +192,8 @@ class SimpleConsumerConfig:
     """How a consumer leases messages one by one; `start` is as in ConsumerConfig.
 
     All receivers of a group have the same filters. With `new_filter` those of this consumer count from now
-    on.
+    on. With `ordered` a queue gives no message while others of it are leased; all receivers of a group say
+    the same, or its settings do.
     """
 
     #: How long a received message stays hidden from others (RocketMQ: 60 s).
@@ -202,6 +203,7 @@ class SimpleConsumerConfig:
     start: GroupStart = "earliest"
     start_timestamp_us: int | None = None
     new_filter: bool = False
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         _positive(self, "start_timestamp_us", "wait_ms")

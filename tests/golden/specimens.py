@@ -44,6 +44,7 @@ from rocketq.protocol.group_documents import (
 from rocketq.protocol.hashing import hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import with_times
+from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import (
     CommitBatchRequest,
     Participant,
@@ -271,6 +272,19 @@ def fill_transactions(store: MessageStore) -> None:
     answer(partial(transactions.park, parked, transactions.parked_batches(parked)))
 
 
+def fill_numbered(store: MessageStore) -> None:
+    """What the golden log of numbered sends tells: a slot that went on, one in pieces, and a delay."""
+    answer(partial(store.create_topic, "orders", CreateTopicRequest(2, 2)))
+    [sent] = read_stream(write_stream([batch()]))
+    both = [QueueBatch(queue, sent.encapsulated, sent.batch) for queue in (0, 1)]
+    answer(partial(store.append, "orders", both[:1], number=SendNumber(7, 0)))
+    answer(partial(store.append, "orders", both[:1], number=SendNumber(7, 1)))
+    answer(partial(store.append, "orders", both, number=SendNumber(8, 4), pieces=(2,)))
+    at = np.array([store.now_ms() + 20_000])
+    timed = delayed_batches(1, with_times(from_messages([Message(b"later")]), at), at)
+    answer(partial(store.append, "orders", timed, number=SendNumber(9, 0)))
+
+
 def fill_leases(store: MessageStore) -> None:
     """What the golden log of leases tells: of three messages one is acknowledged and one has a later time."""
     fill(store)
@@ -326,6 +340,7 @@ def write() -> None:
     (FILES / "commitlog-records").write_bytes(log_of(fill_records))
     (FILES / "commitlog-groups").write_bytes(log_of(fill_groups))
     (FILES / "commitlog-leases").write_bytes(log_of(fill_leases))
+    (FILES / "commitlog-numbered").write_bytes(log_of(fill_numbered))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from rocketq.clock import ManualClock
+from rocketq.errors import SendOutdated
 from rocketq.errors.documents import from_document
-from rocketq.model import GroupKind, PullStatus, QueueOffsets, StartFrom
-from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.model import Appended, GroupKind, MessageQueue, PullStatus, QueueOffsets, StartFrom, TimerId
+from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
 from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.frame import scan
 from rocketq.protocol.frame_slices import open_batch, open_frames
@@ -21,13 +22,14 @@ from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
 from rocketq_broker.store.machines.group_table import GroupEntry
 from rocketq_broker.store.machines.queue_leases import Run
-from rocketq_broker.store.store import MessageStore
+from rocketq_broker.store.store import MessageStore, QueueBatch
 from rocketq_broker.store.timers.entries import last_tick
 from rocketq_broker.store.timers.timer_index import entries_of
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
-from tests.support.driver import config
+from tests.support.driver import batch, config, opened
+from tests.support.numbered_sends import send_numbered
 from tests.support.timed_store import timed
 
 
@@ -150,6 +152,27 @@ def test_a_broker_starts_from_a_golden_log_of_transactions_alone(tmp_path: Path)
         assert store.offsets(PARKING_TOPIC).total == 3
     finally:
         store.close()
+
+
+def test_a_broker_knows_numbered_sends_from_a_golden_log(tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((FILES / "commitlog-numbered").read_bytes())
+    with opened(config(tmp_path), clock=ManualClock()) as driver:
+        ends = driver.ends("orders")
+        [sent] = read_stream(write_stream([specimens.batch()]))
+        both = [QueueBatch(queue, sent.encapsulated, sent.batch) for queue in (0, 1)]
+        again = send_numbered(driver, (7, 1), both[:1], "orders")
+        assert again.appended == (Appended(0, 3, 3),)
+        again = send_numbered(driver, (8, 4), both, "orders")
+        assert (again.appended, again.pieces) == ((Appended(0, 6, 3), Appended(1, 0, 3)), (2,))
+        with pytest.raises(SendOutdated):
+            send_numbered(driver, (7, 0), both[:1], "orders")
+        place = send_numbered(driver, (9, 0), [batch(1, [b"later"])], "orders").timers[0]
+        assert place is not None
+        held = driver.store.timers.find(TimerId(MessageQueue("orders", driver.store.broker, 1), *place))
+        assert held.message.column("body").to_pylist() == [b"later"]
+        assert driver.ends("orders") == ends == [9, 3]
 
 
 def test_a_broker_reads_the_records_of_topics_from_a_golden_log(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
         wanted = await json_body(request, AckRequest)
         handles = _handles(broker, group, wanted.receipt_handles)
         found: HandleOutcomes = await broker.completions.outcome(partial(leases.acknowledge, group, handles))
+        receives.settled(group, {each.topic for each in found.good})
         settled = sum(why is LeaseRefusal.SETTLED for _, why in found.refused)
         refused = _refused(each for each in found.refused if each[1] is not LeaseRefusal.SETTLED)
         if refused and not found.good and not settled:

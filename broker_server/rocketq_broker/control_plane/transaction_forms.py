@@ -33,6 +33,7 @@ def described(transactions: TransactionOperations, each: Transaction, broker: st
         each.checked_at_ms or None,
         next_check_ms(each, transactions.policy),
         each.parked_at_ms or None,
+        each.is_damaged,
     )
 
 

@@ -120,7 +120,7 @@ def _again(store: MessageStore, call: QueueCall, standing: Standing, made: Look)
         slices, missing = _read(store, call, wanted[len(gone) :])
         if gone or missing:
             made.lost.append(OutRun(run.number, run.attempt, ranges_of_offsets(gone + missing)))
-        slices, _ = _cut(slices, left, bytes_left, is_first=not made.slices and not made.dead)
+        slices, is_cut = _cut(slices, left, bytes_left, is_first=not made.slices and not made.dead)
         if not slices:
             continue
         found = OutRun(run.number, run.attempt, ranges_of_offsets(_offsets(slices)))
@@ -129,6 +129,8 @@ def _again(store: MessageStore, call: QueueCall, standing: Standing, made: Look)
         else:
             made.slices += slices
             yield found
+        if is_cut and standing.ordered:
+            return
 
 
 def _read(store: MessageStore, call: QueueCall, wanted: list[int]) -> tuple[list[FrameSlice], list[int]]:

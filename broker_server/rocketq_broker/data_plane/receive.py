@@ -5,6 +5,10 @@ for itself from its look until its leases are in the log; another receive meanwh
 (RocketMQ: QueueLockManager). What it looked at becomes one change, whatever number of queues and messages it
 names.
 
+An ordered receive gets nothing of a queue of which messages are leased (RocketMQ: POP of an orderly group).
+So one receiver at a time has messages of a queue. What ran out comes again in the order of the queue, before
+anything that is new.
+
 A receive that finds nothing is held until messages arrive, a lease runs out, or a queue is free again.
 
 Messages that had their last attempt are stored as dead letters by the receive that finds them. If that fails,
@@ -14,7 +18,7 @@ they are handed out once more: none is lost, and none keeps others waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -25,7 +29,7 @@ import msgspec
 import structlog
 
 from rocketq.clock import Clock
-from rocketq.errors import CorruptFrame, RocketqError, TopicNotFound
+from rocketq.errors import CorruptFrame, InvalidRequest, RocketqError, TopicNotFound
 from rocketq.errors.lease_errors import TooManyLeases
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll, Receive, Woken
@@ -41,6 +45,7 @@ from rocketq_broker.filters.pull_filter import Filter, parse_filter
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime import wait_keys
 from rocketq_broker.runtime.loop_bridge import Completions
+from rocketq_broker.store.lease_operations import Standing
 from rocketq_broker.store.leases import decisions
 from rocketq_broker.store.leases.dead_letters import dead_letters
 from rocketq_broker.store.leases.decisions import OutRun
@@ -76,6 +81,7 @@ class _Call:
     wanted: ReceiveRequest
     chosen: Filter | None
     filter_text: str
+    ordered: bool
 
     @property
     def topic(self) -> str:
@@ -116,7 +122,8 @@ class ReceiveProcessor:
         TooManyLeases, CorruptFrame, Disconnected.
         """
         chosen = parse_filter(wanted.tag, wanted.sql)
-        call = _Call(group, wanted, chosen, _text_of(wanted) if chosen is not None else "")
+        text = _text_of(wanted) if chosen is not None else ""
+        call = _Call(group, wanted, chosen, text, self._is_ordered(group, wanted))
         deadline_ms = self._held.deadline_ms(wanted.wait_ms)
         rounds = 0
         while True:
@@ -144,6 +151,12 @@ class ReceiveProcessor:
         for topic in {each.topic for each in taken.queues}:
             self._note_next_out(group, topic)
 
+    def settled(self, group: str, topics: Collection[str]) -> None:
+        """Wake held receives: messages were acknowledged, so queues may give others to ordered receives."""
+        for topic in topics:
+            if (group, topic) in self._waiting:
+                self._held.changed(wait_keys.freed(group, topic))
+
     # --- before a look ------------------------------------------------------------------
 
     async def _check(self, call: _Call) -> None:
@@ -159,6 +172,16 @@ class ReceiveProcessor:
             offsets = await self._loop.run_in_executor(self._readers, self._start_offsets, call)
             # Of several first receives at the same time, one decides.
             await self._completions.outcome(partial(leases.begin, call.group, number, offsets))
+
+    def _is_ordered(self, group: str, wanted: ReceiveRequest) -> bool:
+        """Whether a receive is ordered: as the group's settings say, else as it says itself."""
+        said = self._store.consumer_groups.entry(group).settings.ordered
+        if said is False and wanted.ordered:
+            raise InvalidRequest(
+                "ordered", f"the settings of group {group} say that it does not consume in order",
+                hint=f"Leave it out, or change the group: rocketq group set {group} --ordered.",
+            )  # fmt: skip
+        return wanted.ordered if said is None else said
 
     def _start_offsets(self, call: _Call) -> tuple[GroupOffset, ...]:
         """Return where the group begins in queues without an offset. Reads the disk.
@@ -193,7 +216,7 @@ class ReceiveProcessor:
         try:
             for queue in self._round(call):
                 place = call.topic, queue
-                standing = self._store.leases.standing(call.group, place, call.wanted.max_messages)
+                standing = self._standing(call, queue, call.wanted.max_messages)
                 if standing is None or not (standing.out or (standing.has_new and standing.room > 0)):
                     continue
                 key = (call.group, *place)
@@ -235,6 +258,10 @@ class ReceiveProcessor:
         self._turns[key] = first % queues
         return ((first + each) % queues for each in range(queues))
 
+    def _standing(self, call: _Call, queue: int, runs_max: int) -> Standing | None:
+        place = call.topic, queue
+        return self._store.leases.standing(call.group, place, runs_max, ordered=call.ordered)
+
     def _queue_call(self, call: _Call, queue: int, messages: int, size: int) -> QueueCall:
         attempts_max = 1 + self._store.consumer_groups.entry(call.group).settings.retries_max
         return QueueCall(call.topic, queue, call.chosen, messages, size, attempts_max)
@@ -248,7 +275,7 @@ class ReceiveProcessor:
         )
         receive = decisions.Receive(
             call.group, call.wanted.invisible_ms, self._store.leases.leases_max,
-            tuple(each.wish for each in looks), filters,
+            tuple(each.wish for each in looks), filters, call.ordered,
         )  # fmt: skip
         taken: LeasesTaken | None = await self._completions.outcome(partial(self._store.leases.take, receive))
         return taken
@@ -293,7 +320,7 @@ class ReceiveProcessor:
         """Return what can be expected; no message can come between this look and the hold that follows."""
         found = _Outlook.NOTHING
         for queue in range(self._store.topic(call.topic).read_queues):
-            standing = self._store.leases.standing(call.group, (call.topic, queue), 1)
+            standing = self._standing(call, queue, 1)
             if standing is None or not (standing.out or standing.has_new):
                 continue
             if not standing.out and standing.room <= 0:
@@ -313,7 +340,7 @@ class ReceiveProcessor:
         self._waiting[key] = self._waiting.get(key, 0) + 1
         self._note_next_out(*key)
         try:
-            keys = wait_keys.of_receive(*key, for_a_queue=is_busy)
+            keys = wait_keys.of_receive(*key, for_a_queue=is_busy or call.ordered)
             woken = await self._held.wait(keys, deadline_ms, receive)
         finally:
             left = self._waiting.pop(key) - 1

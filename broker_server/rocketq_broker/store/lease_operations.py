@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from rocketq.errors import TopicNotFound
 from rocketq.protocol.broker_documents import GroupOffset
@@ -28,13 +28,17 @@ from rocketq_broker.store.state.state import Change, State
 
 Done = Callable[[Any], None]
 
+#: A lease that ran out so long ago may not have been seen yet by a receive that is about to be held.
+_JUST_OUT_MS: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a queue of a topic stands for the receivers of a group.
 
     The topic's number; [min, end) of the queue; `since`: from there on nothing was leased yet; how many
-    further messages may be leased; and what has run out, the longest ago first.
+    further messages may be leased; and what has run out, the longest ago first. For an ordered receive what
+    has run out is in the order of the queue, and comes before anything new; `is_held`: it gets nothing now.
     """
 
     topic_number: int
@@ -43,11 +47,13 @@ class Standing:
     since: int
     room: int
     out: tuple[OutRun, ...]
+    ordered: bool = False
+    is_held: bool = False
 
     @property
     def has_new(self) -> bool:
-        """Whether there are messages that nobody has looked at."""
-        return self.since < self.end
+        """Whether there are messages that nobody has looked at, and that may be leased now."""
+        return self.since < self.end and not (self.ordered and self.out) and not self.is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,11 @@ class LeaseOperations:
         queues = range(0 if entry is None else entry.config.read_queues)
         return all((topic, queue) in offsets for queue in queues)
 
-    def standing(self, group: str, place: Place, runs_max: int) -> Standing | None:
-        """Return where a queue stands, with at most `runs_max` runs; None if it cannot be read now."""
+    def standing(self, group: str, place: Place, runs_max: int, *, ordered: bool = False) -> Standing | None:
+        """Return where a queue stands, with at most `runs_max` runs; None if it cannot be read now.
+
+        With `ordered` for an ordered receive, which takes at most `runs_max` messages.
+        """
         # Taken once: the state may be another one a moment later.
         state = self._state
         entry = state.topics.get(place[0])
@@ -102,16 +111,25 @@ class LeaseOperations:
         leases = state.leases.of_queue(group, place)
         held = self._parts.queues.range((entry.number, place[1]))
         out: tuple[OutRun, ...] = ()
-        if leases is not None:
-            out = tuple(islice(decisions.out_runs(leases, self.now_ms()), runs_max))
+        now_ms = self.now_ms()
+        is_held = ordered and decisions.is_held(leases, now_ms)
+        if leases is not None and not is_held:
+            found = (
+                decisions.first_out(leases, now_ms, runs_max)
+                if ordered
+                else islice(decisions.out_runs(leases, now_ms), runs_max)
+            )
+            out = tuple(found)
         room = self.leases_max - (0 if leases is None else leases.count)
-        return Standing(entry.number, held.min, held.end, decisions.stands_at(state, group, place), room, out)
+        since = decisions.stands_at(state, group, place)
+        return Standing(entry.number, held.min, held.end, since, room, out, ordered, is_held)
 
     def next_out_ms(self, group: str, topic: str) -> int | None:
         """Return when the next lease of a topic runs out, by the lease clock; None if there is none."""
-        times = (
-            leases.due.first_ms for (name, _), leases in self.table.of_group(group).items() if name == topic
-        )
+        # What has run out since a receive looked counts as well; a queue that is held has older ones.
+        at_ms = self.now_ms() - _JUST_OUT_MS
+        found = (each for (name, _), each in self.table.of_group(group).items() if name == topic)
+        times = (leases.due.next_ms(at_ms) for leases in found)
         return min((each for each in times if each is not None), default=None)
 
     def check_filter(self, group: str, topic: str, wanted: str) -> None:

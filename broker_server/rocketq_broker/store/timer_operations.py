@@ -121,7 +121,11 @@ class TimerOperations:
 
     def _pending(self, entries: Entries, table: TimerTable, behind: TimerCursor) -> Iterator[HeldMessage]:
         for entry in entries:
-            frame = self._parts.log.frame(int(entry["log_offset"]), int(entry["size"]))
+            try:
+                frame = self._parts.log.frame(int(entry["log_offset"]), int(entry["size"]))
+            except SegmentGone:
+                # It was delivered meanwhile, and retention has removed it.
+                continue
             first = int(entry["row"])
             for held in self._held(frame, range(first, first + int(entry["count"]))):
                 place = TimerPlace(held.id.log_offset, held.id.row)
@@ -152,6 +156,8 @@ class TimerOperations:
         if key <= table.cursor:
             return replace(held, status=TimerStatus.PAST)
         if not self._parts.timers.has(table, end, key):
+            if key <= self.table.cursor:
+                return replace(held, status=TimerStatus.PAST)
             # What looks like a frame lies within the body of a message.
             raise missing
         if table.is_cancelled(TimerPlace(timer.log_offset, timer.row)):

@@ -31,6 +31,7 @@ _group_option = click.option("-g", "--group", required=True, help="The consumer 
 )
 @click.option("-t", "--tags", help="Only messages with one of these tags: 'paid || refunded'.")
 @click.option("--sql", help="Only messages of which this is true.")
+@click.option("--ordered", is_flag=True, help="Nothing of a queue of which messages are leased already.")
 @click.option("--ack", is_flag=True, help="Acknowledge what was shown.")
 @nameservers_option
 @output_option
@@ -42,6 +43,7 @@ def receive(
     wait_ms: int,
     tags: str | None,
     sql: str | None,
+    ordered: bool,
     ack: bool,
     nameservers: str,
     output: str,
@@ -57,7 +59,7 @@ def receive(
     from rocketq.consuming.fetching.subscriptions import filters_from
 
     topics = filters_from([topic], tags, sql)
-    with connect(nameservers) as client, client.simple_consumer(group, topics) as consumer:
+    with connect(nameservers) as client, client.simple_consumer(group, topics, ordered=ordered) as consumer:
         messages = consumer.receive(count, invisible_ms=invisible_ms, wait_ms=wait_ms)
         if output == "table":
             show([_row(message) for message in messages], output, COLUMNS)

@@ -59,6 +59,16 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
     type=click.Path(dir_okay=False, exists=True, resolve_path=True),
     help="A TOML file of settings for all servers: docs/configuration.md.",
 )
+@click.option(
+    "--console-port",
+    default=9080,
+    show_default=True,
+    help="Port of the console; another if it is taken; 0: any.",
+)
+@click.option(
+    "--console/--no-console", "with_console", default=True, help="Show the cluster on web pages, too."
+)
+@click.option("--allow-changes", is_flag=True, help="Let the console's pages change the cluster.")
 def up(
     brokers: int,
     nameservers: int,
@@ -69,6 +79,9 @@ def up(
     broker_port: int,
     allowed_hosts: tuple[str, ...],
     config: str | None,
+    console_port: int,
+    with_console: bool,
+    allow_changes: bool,
 ) -> int:
     """Start a cluster on this machine and keep it up until Ctrl-C, or `rocketq down` in another terminal.
 
@@ -83,6 +96,7 @@ def up(
     """
     _need_servers()
     from rocketq.local_cluster.cluster import LocalCluster
+    from rocketq.local_cluster.console_process import console_beside
     from rocketq.local_cluster.up_file import kept_up
 
     for port, count, option in (
@@ -94,8 +108,8 @@ def up(
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    given = [f"--allowed-hosts={host}" for host in allowed_hosts]
-    given += [f"--config={config}"] if config else []
+    allowed = [f"--allowed-hosts={host}" for host in allowed_hosts]
+    given = [*allowed, *([f"--config={config}"] if config else [])]
     say("starting …")
     cluster = LocalCluster(
         brokers,
@@ -107,19 +121,26 @@ def up(
         nameserver_arguments=given,
         broker_arguments=given,
     )
-    with cluster, kept_up(cluster.data_dir, cluster.addresses):
-        _show_up(cluster)
+    console = [*allowed, *(["--allow-changes"] if allow_changes else [])] if with_console else None
+    with (
+        cluster,
+        kept_up(cluster.data_dir, cluster.addresses),
+        console_beside(cluster, console_port, console) as console_address,
+    ):
+        _show_up(cluster, console_address)
         dead = _watch(cluster, ended)
         say("stopping …")
     say("stopped" if temporary else f"stopped; the messages are in {data_dir}")
     return 1 if dead else 0
 
 
-def _show_up(cluster: LocalCluster) -> None:
+def _show_up(cluster: LocalCluster, console: str) -> None:
     for number, address in enumerate(cluster.nameservers, 1):
         say(f"nameserver-{number}  {address}")
     for name, address in cluster.brokers.items():
         say(f"{name}      {address}/docs")
+    if console:
+        say(f"console       {console}")
     say(f"data, logs    {cluster.data_dir}")
     say("\nNow, in another terminal:")
     addresses = ",".join(cluster.nameservers)
@@ -158,7 +179,7 @@ def _need_free(port: int, option: str) -> None:
 
 def _need_servers() -> None:
     check_servers_run_here()
-    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+    if not all(importlib.util.find_spec(name) for name in ("fastapi", "jinja2", "uvicorn")):
         raise InvalidConfiguration(
             "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LIST_COLUMNS: Final = (
     "transaction", "broker", "group", "topics", "messages", "bytes", "begun_at", "checks", "next_check_at",
-    "parked_at",
+    "parked_at", "is_damaged",
 )  # fmt: skip
 
 
@@ -131,6 +131,7 @@ def _row(each: TransactionDescription) -> dict[str, Any]:
         "checks": each.checks,
         "next_check_at": _time(each.next_check_at_ms),
         "parked_at": _time(each.parked_at_ms),
+        "is_damaged": each.is_damaged,
     }
 
 

@@ -197,7 +197,15 @@ class SimpleConsumer:
         wanted, config = self._filters[topic], self.config
         rule = StartRule(_STARTS[config.start], config.start_timestamp_us)
         return ReceiveRequest(
-            topic, max_messages, invisible_ms, hold_ms, wanted.tag, wanted.sql, rule, config.new_filter
+            topic,
+            max_messages,
+            invisible_ms,
+            hold_ms,
+            wanted.tag,
+            wanted.sql,
+            rule,
+            config.new_filter,
+            config.ordered,
         )
 
     def _received(self, topic: str, broker: str, request: ReceiveRequest) -> list[LeasedMessage]:

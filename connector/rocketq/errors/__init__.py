@@ -47,6 +47,7 @@
     │   ├── ReceiveFilterDiffers           RECEIVE_FILTER_DIFFERS     409   `lease_errors`
     │   ├── SendOutdated                   SEND_OUTDATED              409   `sending_errors`
     │   ├── SendNumberReused               SEND_NUMBER_REUSED         409   `sending_errors`
+    │   ├── TransactionDamaged             TRANSACTION_DAMAGED        409   `transaction_errors`
     │   ├── TransactionDecidedOtherwise    TRANSACTION_DECIDED_OTHERWISE 409   `transaction_errors`
     │   ├── SinkFenced                     SINK_FENCED                409   `sink_errors`, as all below of 409
     │   ├── SinkQueryChanged               SINK_QUERY_CHANGED         409
@@ -173,6 +174,7 @@ from rocketq.errors.sink_errors import (
 from rocketq.errors.topic_errors import UnreadMessages
 from rocketq.errors.transaction_errors import (
     NotTransactionOwner,
+    TransactionDamaged,
     TransactionDecidedOtherwise,
     TransactionMisused,
     TransactionNotFound,
@@ -252,6 +254,7 @@ __all__ = [
     "TooSlow",
     "TopicNotFound",
     "TraceNotFound",
+    "TransactionDamaged",
     "TransactionDecidedOtherwise",
     "TransactionMisused",
     "TransactionNotFound",

@@ -51,6 +51,22 @@ class TransactionDecidedOtherwise(RemoteError):
         )
 
 
+class TransactionDamaged(RemoteError):
+    """Half messages of a transaction are lost, or may be; it takes no commit and no further messages."""
+
+    code = "TRANSACTION_DAMAGED"
+    status = 409
+
+    def __init__(self, transaction: str, broker: str) -> None:
+        super().__init__(
+            f"Half messages of transaction {transaction!r} on broker {broker} are lost, or may be: salvage "
+            "found the broker's log damaged while the transaction was open. A commit would deliver a part.",
+            hint="Look at what is left (rocketq tx show), roll it back, and send its messages again in a new "
+            "transaction.",
+            facts={"transaction": transaction, "broker": broker},
+        )
+
+
 class NotTransactionOwner(RemoteError):
     """A transaction belongs to another producer group; nothing was changed."""
 

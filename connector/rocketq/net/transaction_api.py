@@ -45,7 +45,7 @@ class TransactionApi(BrokerApi):
 
         `message` is what `plain_message.parameters_of` gives of a plain message; None: `body` is a stream. A
         part that comes again is held once. Raises what `send` raises, NotTransactionOwner,
-        TransactionDecidedOtherwise and TransactionNotFound.
+        TransactionDamaged, TransactionDecidedOtherwise and TransactionNotFound.
         """
         media_type = calls.ARROW_STREAM if message is None else calls.OCTET_STREAM
         answer = self._call(
@@ -69,7 +69,7 @@ class TransactionApi(BrokerApi):
     ) -> DecideAnswer:
         """Commit or roll back a transaction; safe to repeat.
 
-        Raises TransactionNotFound, NotTransactionOwner, TransactionDecidedOtherwise.
+        Raises TransactionNotFound, NotTransactionOwner, TransactionDamaged, TransactionDecidedOtherwise.
         """
         path = path_of("groups", group, "transactions", transaction, _OUTCOMES[state])
         return self._decoded(self._call("POST", path, timeout_ms=timeout_ms), DecideAnswer)

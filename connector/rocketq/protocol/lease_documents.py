@@ -61,7 +61,8 @@ class ReceiveRequest:
     At most one of `tag` and `sql` filters them, and is the same in all receives of the group.
     `invisible_ms` is how long other receivers of the group do not see them. `wait_ms` holds the call while
     there is nothing. `start` says where a group begins that has no offset. With `new_filter` the filter of
-    the group becomes this one.
+    the group becomes this one. `ordered`: a queue of which the group has leased messages gives no others
+    until they are settled or their time is over; the group's setting `ordered` counts if there is one.
     """
 
     topic: str
@@ -72,6 +73,7 @@ class ReceiveRequest:
     sql: str | None = None
     start: StartRule = field(default_factory=StartRule)
     new_filter: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

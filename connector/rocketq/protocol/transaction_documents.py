@@ -105,7 +105,8 @@ class TransactionDescription:
     """An undecided transaction; times are milliseconds since 1970, None for what has not happened or never
     will.
 
-    `topics` maps each topic to the number of the transaction's messages for it.
+    `topics` maps each topic to the number of the transaction's messages for it. A damaged transaction
+    may have lost some, and cannot be committed.
     """
 
     transaction: str
@@ -119,6 +120,7 @@ class TransactionDescription:
     checked_at_ms: Int64 | None
     next_check_at_ms: Int64 | None
     parked_at_ms: Int64 | None
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

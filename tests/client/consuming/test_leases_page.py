@@ -41,4 +41,5 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
             [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
         )  # fmt: skip
         assert said.returncode == 0, said.stderr
-        assert said.stdout == "b'third' 1\n"
+        in_order = [f"orders/broker-a/0 {offset}" for offset in range(3)]
+    assert said.stdout.splitlines() == ["b'third' 1", *in_order]

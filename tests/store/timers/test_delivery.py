@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.timer_operations import TimerCursor
 from rocketq_broker.store.timers import timer_index
+from rocketq_broker.store.timers.window_files import WindowFiles
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
 from tests.support.driver import batch, burst, config
@@ -208,6 +210,27 @@ def test_a_damaged_file_of_the_index_delays_nothing(tmp_path: Path, clock: Manua
         assert "timer index" in driver.store.troubles()["timers"]
         driver.pass_time(MINUTE_MS)
         assert driver.bodies("orders", 0) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("step", ["is_sound", "read"])
+def test_a_file_that_goes_while_a_list_is_read_is_no_damage(
+    driver: Timed, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """All is delivered, and a snapshot removes the files, just before the list takes a step."""
+    for minutes in (1, 15, 35):
+        driver.append("orders", delayed(0, (b"%d" % minutes, driver.now_ms + minutes * MINUTE_MS)))
+    usual = getattr(WindowFiles, step)
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(WindowFiles, step, usual)
+        driver.pass_time(36 * MINUTE_MS)
+        driver.store.take_snapshot()
+        return usual(*arguments)
+
+    monkeypatch.setattr(WindowFiles, step, late)
+    # The last window's file is there, and the list is as of its beginning.
+    assert len(driver.store.timers.page("orders", TimerCursor(), 10)) == 1
+    assert driver.store.troubles() == {}
 
 
 def test_the_log_is_kept_while_a_delayed_message_lies_in_it(tmp_path: Path, clock: ManualClock) -> None:

@@ -19,9 +19,7 @@ from rocketq.errors.transaction_errors import (
 from rocketq.model import Message, TransactionState
 from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
-from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.machines.transaction_table import DECIDED_MAX
-from rocketq_broker.store.recovery.salvage import LostHalf, salvage
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.transactions import decisions
 from tests.support.driver import Driver, batch, burst, config, opened
@@ -277,43 +275,3 @@ def test_an_unanswered_part_and_its_repeat_in_one_commit_are_held_once(driver: D
     burst(driver.store, [lambda done: send(done=done), lambda done: send(done=done)])
     commit(driver, "tx-1")
     assert driver.bodies("t", 0) == [b"half"]
-
-
-def test_salvage_loses_a_damaged_half_message_and_no_other(tmp_path: Path) -> None:
-    settings = config(tmp_path)
-    with opened(settings) as driver:
-        driver.create("t", 1)
-        send_half(driver, "tx-1", 0, [b"kept"])
-        at = driver.store.statistics().log_end
-        send_half(driver, "tx-1", 0, [b"lost"], part=1)
-        send_half(driver, "tx-1", 0, [b"last"], part=2)
-    (tmp_path / "state" / "snapshot").unlink()
-    (segment,) = (tmp_path / "commitlog").iterdir()
-    with segment.open("r+b") as file:
-        file.seek(at + 100)
-        file.write(b"\xff\xff")
-    report = salvage(OSFiles(tmp_path), settings.queue_file_units, settings.open_files_max)
-    assert [each.at for each in report.gaps] == [at]
-    with opened(settings) as driver:
-        commit(driver, "tx-1")
-        assert driver.bodies("t", 0) == [b"kept", b"last"]
-
-
-def test_salvage_names_lost_half_messages_of_a_committed_transaction(tmp_path: Path) -> None:
-    settings = config(tmp_path)
-    with opened(settings) as driver:
-        driver.create("t", 1)
-        at = driver.store.statistics().log_end
-        send_half(driver, "tx-1", 0, [b"lost"])
-        begun = driver.store.statistics().log_end
-        send_half(driver, "tx-1", 0, [b"kept"], part=1)
-        commit(driver, "tx-1")
-    (tmp_path / "state" / "snapshot").unlink()
-    (segment,) = (tmp_path / "commitlog").iterdir()
-    with segment.open("r+b") as file:
-        file.seek(begun - 16)
-        file.write(b"\xff\xff\xff")
-    report = salvage(OSFiles(tmp_path), settings.queue_file_units, settings.open_files_max)
-    assert [at < each.at < begun for each in report.gaps] == [True]
-    assert report.gaps[0].claims == "1 half messages for queue 0, transaction 0"
-    assert report.transactions == (LostHalf(GROUP, "tx-1", True, 1),)

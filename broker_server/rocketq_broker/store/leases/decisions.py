@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -27,7 +28,13 @@ from rocketq_broker.store.machines.lease_changes import (
     QueueTaken,
     Settled,
 )
-from rocketq_broker.store.machines.queue_leases import QueueLeases, Range, ranges_of, ranges_of_offsets
+from rocketq_broker.store.machines.queue_leases import (
+    QueueLeases,
+    Range,
+    offsets_of,
+    ranges_of,
+    ranges_of_offsets,
+)
 from rocketq_broker.store.state.state import State
 
 #: The lease of messages that had none.
@@ -64,7 +71,7 @@ class Receive:
     """What all wishes of a receive have in common.
 
     `filters` has the filter of the topic if the group gets a new one; `leases_max` bounds the leased messages
-    of a queue.
+    of a queue. `ordered`: a queue of which messages are leased, and their time is not over, gives no others.
     """
 
     group: str
@@ -72,6 +79,7 @@ class Receive:
     leases_max: int
     wishes: tuple[Wish, ...]
     filters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ordered: bool = False
 
 
 # --- where a group begins ------------------------------------------------------------------
@@ -102,6 +110,24 @@ def out_runs(leases: QueueLeases, at_ms: int) -> Iterator[OutRun]:
     for number, chunk in leases.due.out(at_ms):
         run = leases.runs[number, chunk]
         yield OutRun(number, run.attempt, tuple(ranges_of(chunk, run.mask)))
+
+
+def is_held(leases: QueueLeases | None, at_ms: int) -> bool:
+    """Whether an ordered receive gets nothing of a queue: messages are leased and their time is not over."""
+    if leases is None:
+        return False
+    return sum(leases.runs[key].mask.bit_count() for key in leases.due.out(at_ms)) < leases.count
+
+
+def first_out(leases: QueueLeases, at_ms: int, messages_max: int) -> Iterator[OutRun]:
+    """Yield what has run out in the order of the queue, its first `messages_max` messages."""
+    found = sorted(
+        (offset, number, leases.runs[number, chunk].attempt)
+        for number, chunk in leases.due.out(at_ms)
+        for offset in offsets_of(ranges_of(chunk, leases.runs[number, chunk].mask))
+    )
+    for (number, attempt), rows in groupby(found[:messages_max], key=lambda row: row[1:]):
+        yield OutRun(number, attempt, ranges_of_offsets(offset for offset, _, _ in rows))
 
 
 def check_filter(state: State, group: str, topic: str, wanted: str, broker: str) -> None:
@@ -135,6 +161,8 @@ def take(state: State, receive: Receive, now_ms: int, broker: str) -> LeasesTake
         if entry is None or entry.number != wish.topic_number:
             continue
         leases = table.of_queue(receive.group, wish.place)
+        if receive.ordered and (is_held(leases, at_ms) or (wish.new and leases is not None)):
+            continue
         before = stands_at(state, receive.group, wish.place)
         found = list(_again(leases, wish.again, at_ms))
         is_next, next_offset = before == wish.since, before

@@ -61,6 +61,15 @@ class DueRuns:
         period = min(self.periods, default=None)
         return None if period is None else min(self.periods[period]) * TICK_MS
 
+    def next_ms(self, at_ms: int) -> int | None:
+        """When the next run runs out after a time; if all have, when the last one did; None without a run."""
+        period, tick = _place(at_ms)
+        for later in sorted(each for each in self.periods if each >= period):
+            ticks = [each for each in self.periods[later] if each > tick]
+            if ticks:
+                return min(ticks) * TICK_MS
+        return None if not self.periods else max(self.periods[max(self.periods)]) * TICK_MS
+
     def out(self, at_ms: int) -> Iterator[RunKey]:
         """Yield the runs that have run out at a time, the longest ago first."""
         last_period, last = _place(at_ms)

@@ -20,7 +20,7 @@ cursor has passed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -159,9 +159,23 @@ class TimerTable(Machine):
         cursor = DueKey(change.due_ms, change.log_offset)
         return TimerTable(cursor, _less(self.windows, change.messages), cancelled, count)
 
-    def recounted(self, windows: Mapping[int, TimerWindow]) -> TimerTable:
-        """Return the table with windows as they were counted in the timer index, after frames were lost."""
-        return replace(self, windows=HashTrieMap(windows))
+    def recounted(self, windows: Mapping[int, TimerWindow], frames: Collection[int]) -> TimerTable:
+        """Return the table with windows as they were counted in the timer index, after frames were lost.
+
+        Of the cancelled messages, those ahead of the cursor stay whose frames are there.
+        """
+        cancelled = {
+            log_offset: HashTrieMap(own)
+            for log_offset, rows in self.cancelled.items()
+            if log_offset in frames
+            and (own := {row: due for row, due in rows.items() if DueKey(due, log_offset) > self.cursor})
+        }
+        count = sum(len(rows) for rows in cancelled.values())
+        return TimerTable(self.cursor, HashTrieMap(windows), HashTrieMap(cancelled), count)
+
+    def moved_to(self, cursor: DueKey) -> TimerTable:
+        """Return the table with a later cursor, which a lost change had moved; `recounted` counts again."""
+        return replace(self, cursor=max(self.cursor, cursor))
 
     def cancelled_up_to(self, due_ms: int) -> tuple[TimerPlace, ...]:
         """Return the cancelled messages that are due up to a time; looks at every one."""

@@ -9,7 +9,7 @@ A *half message* is stored and in no queue yet: a HALF frame, held under the num
 
 A producer that is asked for the outcome is *checked*: `TransactionsChecked` says that a check was handed out
 (RocketMQ: TransactionalMessageServiceImpl.check). A transaction that stays undecided is *parked*; it is asked
-for no more, and an operator decides it.
+for no more, and an operator decides it. One that salvage found damaged is parked too; it cannot be committed.
 
 Checks fall due at a fixed time after the begin, or after the check before. So a group's transactions stand in
 three rows, in each of which the first is always the next: those that were never checked, those that were, and
@@ -88,6 +88,8 @@ class Transaction:
     checked_at_ms: int = 0
     had_last_check: bool = False
     parked_at_ms: int = 0
+    #: Whether half messages of it are lost, or may be: salvage found damage while it was open.
+    is_damaged: bool = False
 
     @property
     def is_parked(self) -> bool:
@@ -310,6 +312,21 @@ class TransactionTable(Machine):
                 before, checks=before.checks + 1, checked_at_ms=at_ms, had_last_check=number in last
             )
             after = after._without_open(before)._with_open(made)
+        return after
+
+    def damaged(self, numbers: Iterable[int], at_ms: int) -> TransactionTable:
+        """Return the table after salvage: these may have lost half messages, and an operator looks at them.
+
+        They are parked, because no check can make them whole.
+        """
+        after = self
+        for number in numbers:
+            before = after.open[number]
+            made = replace(before, is_damaged=True, parked_at_ms=before.parked_at_ms or max(1, at_ms))
+            if before.is_parked:
+                after = replace(after, open=after.open.insert(number, made))
+            else:
+                after = after._without_open(before)._with_open(made)
         return after
 
     def _decided(self, found: Transaction, committed: bool, topics: TopicTable) -> TransactionTable:

@@ -67,7 +67,7 @@ class Recovery:
     _vouched: int = 0
 
     def __post_init__(self) -> None:
-        self.replay = Replay(self.queues, self.timers, lambda at: self.log.path(self.log.segment_of(at)))
+        self.replay = Replay(self.queues, self.timers, self.log)
 
     def run(self, clean: bool) -> RecoveryReport:
         """Recover; raise CorruptLog or MissingSegment and change nothing if data is damaged."""

@@ -8,7 +8,7 @@ before it: any change may have been in there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,10 +19,12 @@ from rocketq.protocol.frame import Frame, FrameHeader, FrameKind
 from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.errors import CorruptLog
+from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues, keyed
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame
 from rocketq_broker.store.machines.timer_table import TimersDelivered
+from rocketq_broker.store.recovery.torn_deliveries import TornDeliveries
 from rocketq_broker.store.state.snapshot import Snapshot
 from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
 from rocketq_broker.store.timers.entries import Entries, messages_by_window
@@ -34,11 +36,11 @@ _PENDING_UNITS: Final = 262_144
 
 @dataclass(slots=True)
 class Replay:
-    """The state and the queues as of the last folded frame; `path_of` names a log offset's segment."""
+    """The state and the queues as of the last folded frame; `log` is read only where salvage was."""
 
     queues: Queues
     timers: TimerIndex
-    path_of: Callable[[int], str]
+    log: CommitLog
     state: State = field(default_factory=State)
     stored_at_us: int = 0
     #: The epoch of the newest frame; it never falls along the log.
@@ -54,6 +56,10 @@ class Replay:
     #: Entries of delayed messages that are not written yet.
     _pending_timers: list[Entries] = field(default_factory=list)
     _pending_entries: int = 0
+    #: Where each lost frame lies, [at, end), and half frames of which the transaction's begin was lost.
+    lost_frames: list[tuple[int, int]] = field(default_factory=list)
+    lost_begins: dict[int, int] = field(default_factory=dict)
+    _torn: TornDeliveries = field(default_factory=TornDeliveries)
     #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
     _lost_at: int | None = None
     #: A log that is replayed from its begin takes its state from the first state frame.
@@ -98,19 +104,25 @@ class Replay:
             elif header.kind == FrameKind.STATE:
                 self._fold_picture(decode_picture(frame.body.to_pybytes()))
             elif header.kind == FrameKind.LOST:
-                self._lost_at = header.log_offset
+                self._fold_lost(header)
         except msgspec.DecodeError as error:
             raise self._corrupt(header.log_offset, f"its body cannot be read: {error}") from error
+        if header.kind != FrameKind.LOST:
+            self._torn.folded(header)
 
     def finish(self) -> None:
-        """Write what is still in memory; after a loss, count the delayed messages that are left."""
+        """Write what is still in memory; after a loss, look what is left of what the log's frames hold."""
         self.write_units()
         self._write_timers()
-        cursor = self.state.timers.cursor
         if self._lost_at is not None:
+            timers, transactions = self.state.timers, self.state.transactions
+            timers = timers.moved_to(self._torn.cursor(timers, self.timers, self.log))
+            damaged = [each.number for each in transactions.open.values() if self._has_lost(each.frames)]
             self.state = replace(
-                self.state, timers=self.state.timers.recounted(self.timers.counted(self.state.timers))
-            )
+                self.state, timers=self.timers.recounted(timers),
+                transactions=transactions.damaged(damaged, self.stored_at_us // 1000),
+            )  # fmt: skip
+        cursor = self.state.timers.cursor
         self.timers.passed(cursor)
         self.timers.confirm(self.timers.written, cursor)
 
@@ -131,13 +143,28 @@ class Replay:
     def _corrupt(self, log_offset: int, why: str) -> CorruptLog:
         """Return the error for a sound frame that does not fit: no torn write can have made it."""
         return CorruptLog(
-            self.path_of(log_offset), log_offset, why, "its checksum holds, so it was written like this"
+            self.log.path(self.log.segment_of(log_offset)),
+            log_offset,
+            why,
+            "its checksum holds, so it was written like this",
         )
+
+    def _fold_lost(self, header: FrameHeader) -> None:
+        """Fold a lost frame: anything may have been in there, and half messages of what is open too."""
+        self._lost_at = header.log_offset
+        self.lost_frames.append((header.log_offset, header.log_offset + header.size))
+        self._torn.lost()
+        transactions = self.state.transactions
+        at_ms = header.stored_at_us // 1000
+        self.state = replace(self.state, transactions=transactions.damaged(transactions.open, at_ms))
+
+    def _has_lost(self, frames: Iterable[HeldFrame]) -> bool:
+        return any(at <= each.log_offset < end for each in frames for at, end in self.lost_frames)
 
     def _fold_delayed(self, frame: Frame) -> None:
         header = frame.header
         if header.published:
-            self._fold_copy((header.queue_offset, header.queue), header)
+            self._fold_copy((header.queue_offset, header.queue), frame)
         entries = entries_of(frame)
         self.state = self.state.scheduled(header.log_offset, messages_by_window(entries))
         self._pending_timers.append(entries)
@@ -150,23 +177,39 @@ class Replay:
         entry, number = self.state.topics.get(frame.topic), header.queue_offset
         if entry is None or not self.state.holds(kind, number):
             if self._lost_at is not None:
+                if kind == FrameKind.HALF:
+                    self.lost_begins[number] = self.lost_begins.get(number, 0) + 1
                 return
             raise self._corrupt(header.log_offset, f"its topic or its stage {number} does not exist there")
         held = HeldFrame(header.log_offset, header.size, header.count, header.queue, entry.number)
         self.state = self.state.held(kind, number, held, header.stored_at_us // 1000)
 
-    def _fold_copy(self, key: QueueKey, header: FrameHeader) -> None:
+    def _fold_copy(self, key: QueueKey, frame: Frame) -> None:
         """Move the machine on whose held frame this copies; after a loss, behind lost copies as well."""
+        header = frame.header
         at_ms = header.stored_at_us // 1000
-        for place, frame in enumerate(self.state.due(at_ms)):
-            if (frame.topic_number, frame.queue, frame.messages) == (*key, header.count):
-                for _ in range(place + 1):
-                    self.state = self.state.copied(at_ms)
-                return
-            if self._lost_at is None:
-                break
-        if self._lost_at is None:
+        copied = self._copied(key, frame, at_ms)
+        if copied is None and self._lost_at is None:
             raise self._corrupt(header.log_offset, "it is no copy of the frame that was to be copied next")
+        for _ in range(copied or 0):
+            self.state = self.state.copied(at_ms)
+
+    def _copied(self, key: QueueKey, frame: Frame, at_ms: int) -> int | None:
+        """Return how many held frames are copied with this copy; None if it copies none of them.
+
+        After a loss, bytes tell which one it copies: for some before it the copies may be lost. For the copy
+        of a lost frame that is the first lost one of this size.
+        """
+        lost: int | None = None
+        for count, held in enumerate(self.state.due(at_ms), 1):
+            may_be = (held.topic_number, held.queue, held.messages) == (*key, frame.header.count)
+            if self._lost_at is None:
+                return count if may_be else None
+            if may_be and self._has_lost((held,)):
+                lost = lost or count
+            elif may_be and self.log.frame(held.log_offset, held.size).body.equals(frame.body):
+                return count
+        return lost
 
     def _fold_change(self, change: Change, log_offset: int) -> None:
         is_known, lost = self.state.knows(change), self.state.lost(change)
@@ -177,6 +220,8 @@ class Replay:
                 else f"what {change} speaks of does not exist there"
             )
             raise self._corrupt(log_offset, why)
+        if isinstance(change, TimersDelivered):
+            self._torn.passed()
         if lost is not None:
             self.lost_copies[lost[0]] = lost[1]
         if not is_known and not isinstance(change, TimersDelivered):
@@ -196,6 +241,9 @@ class Replay:
                 if each.end:
                     self.queues.make(key).reset(each.end, each.end)
         elif self._lost_at is not None:
+            # What came before the picture is in it: the cursor, and the frames of what is open.
+            self._torn.passed()
+            self.lost_begins.clear()
             self.state = picture.state()
             for key, each in keyed(picture.ranges):
                 self._fill_lost(key, each.end)
@@ -211,13 +259,15 @@ class Replay:
         if self._lost_at is not None:
             self._fill_lost(key, header.queue_offset)
         if header.published:
-            self._fold_copy(key, header)
+            self._fold_copy(key, frame)
         queue = self.queues.make(key)
         if header.queue_offset != queue.end:
             raise self._corrupt(
                 header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
             )
-        hashes = hash_column(open_batch(frame, header.log_offset).column("tag"))
+        batch = open_batch(frame, header.log_offset)
+        self._torn.messages(key, header, batch)
+        hashes = hash_column(batch.column("tag"))
         self._pending.setdefault(key, []).append(units(header.log_offset, header.size, hashes))
         self._pending_units += header.count
         queue.end += header.count

@@ -9,10 +9,11 @@ restores topics and group offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
@@ -24,8 +25,10 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import sound_frames_behind, sound_header
 from rocketq_broker.store.machines.machine import CopyName
+from rocketq_broker.store.machines.timer_table import TimerTable
 from rocketq_broker.store.machines.transaction_table import transaction_of
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.timers.entries import NO_ENTRIES, Entries, behind, joined
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
 
@@ -73,12 +76,28 @@ class LostStaged:
 
 @dataclass(frozen=True, slots=True)
 class LostHalf:
-    """Half frames that are gone, of a transaction that is committed or still may be."""
+    """Half frames that are gone, of a transaction that is committed or is undecided.
+
+    `frames` is 0 if the transaction was open when the gap was written and nothing tells whether the gap had
+    frames of it. An undecided transaction cannot be committed any more. If its begin is lost, `group` is
+    empty, `transaction` is its number in the log, and `frames` are those that are left, for nobody.
+    """
 
     group: str
     transaction: str
     is_committed: bool
     frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostDelayed:
+    """Delayed messages of one queue that are gone and were not delivered, due between these times."""
+
+    topic: str
+    queue: int
+    messages: int
+    first_due_ms: int
+    last_due_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,7 @@ class SalvageReport:
     recovery: RecoveryReport | None
     staged: tuple[LostStaged, ...] = ()
     transactions: tuple[LostHalf, ...] = ()
+    delayed: tuple[LostDelayed, ...] = ()
 
 
 def survey(log: CommitLog) -> list[Gap]:
@@ -150,6 +170,8 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
         _keep_copy(files, log, gap)
         _overwrite(files, log, gap)
     handles.close()
+    delayed = list(WindowFiles(files, handles).within([(gap.at, gap.end) for gap in gaps]))
+    handles.close()
     log = CommitLog(files, handles)
     queues = Queues(files, handles, broker_units)
     # The snapshot says that data is there which is lost now.
@@ -170,21 +192,40 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     held = list(_lost_held(recovery, gaps))
     staged = tuple(each for each in held if isinstance(each, LostStaged))
     transactions = tuple(each for each in held if isinstance(each, LostHalf))
-    return SalvageReport(tuple(gaps), lost, report, staged, transactions)
+    state = recovery.replay.state
+    lost_delayed = tuple(_lost_delayed(delayed, state.timers, names))
+    return SalvageReport(tuple(gaps), lost, report, staged, transactions, lost_delayed)
 
 
 def _lost_held(recovery: Recovery, gaps: Sequence[Gap]) -> Iterator[LostStaged | LostHalf]:
     """Yield what of each stage, publication and transaction lies in a gap.
 
-    It does not list frames of an undecided stage or transaction of which only the lost frames themselves
-    knew. A commit that names such a frame is refused.
+    It does not list frames of an undecided stage of which only the lost frames themselves knew. A commit that
+    names such a frame is refused.
     """
+    damaged = {each.name for each in recovery.replay.state.transactions.open.values() if each.is_damaged}
     for name, count in recovery.replay.lost_copies.items():
         yield _lost(name, True, count)
     for each in recovery.replay.state.holdings():
         lost = [one for one in each.frames if any(gap.at <= one.log_offset < gap.end for gap in gaps)]
         if lost:
             yield _lost(each.name, each.is_decided, len(lost))
+        elif each.name in damaged:
+            yield _lost(each.name, False, 0)
+    for number, count in recovery.replay.lost_begins.items():
+        yield LostHalf("", str(number), False, count)
+
+
+def _lost_delayed(
+    found: Sequence[Entries], table: TimerTable, names: Mapping[int, str]
+) -> Iterator[LostDelayed]:
+    """Yield what lost frames had ahead of the cursor, queue by queue, as the timer index knew it."""
+    entries = behind(np.unique(joined([NO_ENTRIES, *found])), table.cursor)
+    for number, queue in np.unique(entries[["topic", "queue"]]).tolist():
+        own = entries[(entries["topic"] == number) & (entries["queue"] == queue)]
+        if number in names:
+            due = own["due_ms"]
+            yield LostDelayed(names[number], queue, int(own["count"].sum()), int(due.min()), int(due.max()))
 
 
 def _lost(name: CopyName, is_decided: bool, frames: int) -> LostStaged | LostHalf:

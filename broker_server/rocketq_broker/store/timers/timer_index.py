@@ -33,6 +33,7 @@ from rocketq_broker.store.timers.entries import (
     by_window,
     frame_entries,
     in_order,
+    joined,
     key_of,
 )
 from rocketq_broker.store.timers.window_files import (
@@ -70,6 +71,7 @@ class TimerIndex:
         self._known_ms = _NEVER_MS
         #: Windows that are delivered as a whole; their files go when a snapshot no longer needs them.
         self.over: set[int] = set()
+        #: Earlier windows are over for readers as well.
         self._confirmed_window = -1
         #: Messages that were scheduled and delivered since the start.
         self.scheduled = 0
@@ -97,13 +99,13 @@ class TimerIndex:
         if not frames:
             return
         self.written.update(marks)
-        entries = np.concatenate(frames)
+        entries = joined(frames)
         known = entries[entries["due_ms"] <= self._known_ms]
         if not known.size:
             return
         self._set_fresh([*self._fresh, known], min(self._fresh_due_ms, int(known["due_ms"].min())))
         if sum(some.size for some in self._fresh) > self._head_entries:
-            self._set_head(in_order(np.concatenate([self._head, *self._fresh])))
+            self._set_head(in_order(joined([self._head, *self._fresh])))
             self._set_fresh([], _FAR_MS)
             self._cut_head()
 
@@ -130,9 +132,9 @@ class TimerIndex:
         """Return the known entries behind the table's cursor that are due up to a time, in order."""
         found = self._head[: np.searchsorted(self._head_due, limit_ms, side="right")]
         if self._fresh_due_ms <= limit_ms:
-            fresh = np.concatenate(self._fresh)
+            fresh = joined(self._fresh)
             self._fresh = [fresh]
-            found = in_order(np.concatenate([found, fresh[fresh["due_ms"] <= limit_ms]]))
+            found = in_order(joined([found, fresh[fresh["due_ms"] <= limit_ms]]))
         return behind(found, table.cursor)
 
     def passed(self, cursor: DueKey) -> None:
@@ -142,7 +144,7 @@ class TimerIndex:
         first += int((self._head["log_offset"][first:end] <= np.uint64(max(0, cursor.log_offset))).sum())
         self._head, self._head_due = self._head[first:], self._head_due[first:]
         if self._fresh_due_ms <= cursor.due_ms:
-            fresh = behind(np.concatenate(self._fresh), cursor)
+            fresh = behind(joined(self._fresh), cursor)
             self._set_fresh([fresh] if fresh.size else [], int(fresh["due_ms"].min(initial=_FAR_MS)))
         for window in [each for each in self.written if each < cursor.due_ms // WINDOW_MS]:
             del self.written[window]
@@ -183,16 +185,29 @@ class TimerIndex:
         self._set_head(head)
         self._known_ms = (window + 1) * WINDOW_MS - 1 if known_ms is None else known_ms
 
-    def counted(self, table: TimerTable) -> dict[int, TimerWindow]:
-        """Count what the files hold behind the table's cursor, window by window."""
-        found: dict[int, TimerWindow] = {}
+    # --- after salvage ------------------------------------------------------------------
+
+    def ahead(self, table: TimerTable, limit_ms: int, end: int) -> Iterator[Entries]:
+        """Yield what the files hold behind the table's cursor, by window, in the order of delivery.
+
+        That is what is due up to a time, of the frames below the log's `end`.
+        """
         for window in sorted(self.written):
-            entries, _ = _earliest(
-                self._entries(window, self.written, table, self._log.end), table.cursor, _ALL
-            )
+            if window * WINDOW_MS <= limit_ms:
+                entries, _ = _earliest(self._entries(window, self.written, table, end), table.cursor, _ALL)
+                yield entries[: np.searchsorted(entries["due_ms"], limit_ms, side="right")]
+
+    def recounted(self, table: TimerTable) -> TimerTable:
+        """Return the table as the files have it: with its windows counted, and no cancelled message lost."""
+        found: dict[int, TimerWindow] = {}
+        places: set[int] = set()
+        cancelled = np.array(list(table.cancelled), np.uint64)
+        for entries in self.ahead(table, _FAR_MS, self._log.end):
             if entries.size:
+                window = int(entries["due_ms"][0]) // WINDOW_MS
                 found[window] = TimerWindow(int(entries["log_offset"].min()), int(entries["count"].sum()))
-        return found
+                places.update(cancelled[np.isin(cancelled, entries["log_offset"])].tolist())
+        return table.recounted(found, places)
 
     # --- any thread ---------------------------------------------------------------------
 
@@ -227,17 +242,29 @@ class TimerIndex:
     def _entries(
         self, window: int, marks: Mapping[int, WindowMark], table: TimerTable, end: int
     ) -> Iterator[Entries]:
-        """Yield the entries of a window, those of the frames below `end`: from its file, or from the log."""
-        mark = marks.get(window, NO_MARK)
+        """Yield the entries of a window, those of the frames below `end`: from its file, or from the log.
+
+        None of a window that is over: a reader's table may be older than the snapshot that removed its file.
+        """
+        mark, seen = marks.get(window, NO_MARK), 0
         if window not in self.damaged:
-            if self.windows.is_sound(window, mark):
-                yield from self.windows.read(window, mark)
-                return
+            try:
+                if self.windows.is_sound(window, mark):
+                    for some in self.windows.read(window, mark):
+                        yield some
+                        seen += some.size
+                    return
+            except FileNotFoundError:
+                if window < self._confirmed_window:
+                    return
             self.damaged.add(window)
         held = table.windows.get(window)
         for frame in () if held is None else self._log.frames(held.first, end):
             if frame.header.kind == FrameKind.DELAYED:
-                yield by_window(entries_of(frame)).get(window, NO_ENTRIES)
+                own = by_window(entries_of(frame)).get(window, NO_ENTRIES)
+                # The log has them in the order of the file.
+                yield own[seen:]
+                seen = max(0, seen - own.size)
 
 
 def _earliest(chunks: Iterable[Entries], cursor: DueKey, count: int) -> tuple[Entries, int | None]:
@@ -254,11 +281,11 @@ def _earliest(chunks: Iterable[Entries], cursor: DueKey, count: int) -> tuple[En
         kept.append(some)
         size += some.size
         if size > 2 * count:
-            whole = np.concatenate(kept)
+            whole = joined(kept)
             known_ms = int(np.partition(whole["due_ms"], count)[count])
             kept = [whole[whole["due_ms"] <= known_ms]]
             size = kept[0].size
-    return in_order(np.concatenate(kept)), known_ms
+    return in_order(joined(kept)), known_ms
 
 
 def entries_of(frame: Frame) -> Entries:

@@ -19,7 +19,8 @@ import numpy as np
 
 from rocketq_broker.store.disk.files import Data, Files
 from rocketq_broker.store.disk.open_files import Handles
-from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window
+from rocketq_broker.store.machines.timer_table import WINDOW_MS
+from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window, joined
 
 DIRECTORY: Final = "timers"
 #: Entries that are read at once.
@@ -63,7 +64,7 @@ class WindowFiles:
         made: WindowMarks = {}
         for window, parts in windows.items():
             mark = marks.get(window, NO_MARK)
-            some = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            some = joined(parts)
             data = some.tobytes()
             path = self.path(window)
             self._handles.get(path, create=True).write([data], mark.entries * ENTRY_BYTES)
@@ -72,13 +73,13 @@ class WindowFiles:
         return made
 
     def is_sound(self, window: int, mark: WindowMark) -> bool:
-        """Whether a window's file has what its mark says. This reads the file, which is read again then."""
+        """Whether a window's file has what its mark says. This reads the file, which is read again then.
+
+        Raises FileNotFoundError if it is not there.
+        """
         crc = 0
-        try:
-            for first in range(0, mark.entries, CHUNK_ENTRIES):
-                crc = google_crc32c.extend(crc, self._chunk(window, mark, first))
-        except FileNotFoundError:
-            return False
+        for first in range(0, mark.entries, CHUNK_ENTRIES):
+            crc = google_crc32c.extend(crc, self._chunk(window, mark, first))
         return crc == mark.crc
 
     def read(self, window: int, mark: WindowMark) -> Iterator[Entries]:
@@ -89,6 +90,21 @@ class WindowFiles:
     def _chunk(self, window: int, mark: WindowMark, first: int) -> Data:
         count = min(CHUNK_ENTRIES, mark.entries - first)
         return self._handles.read(self.path(window), count * ENTRY_BYTES, first * ENTRY_BYTES)
+
+    def within(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Entries]:
+        """Yield what the files say of frames in these ranges [at, end) of the log, whatever their marks.
+
+        An entry that cannot be true is passed over: bytes behind a mark may be of a former life.
+        """
+        for name in self._files.list(DIRECTORY):
+            size = self._handles.get(f"{DIRECTORY}/{name}").size() if name.isdigit() else 0
+            whole = WindowMark(size // ENTRY_BYTES, 0)
+            for found in self.read(int(name), whole) if whole.entries else ():
+                ends = found["log_offset"] + found["size"]
+                is_there = np.zeros(found.size, np.bool_)
+                for at, end in ranges:
+                    is_there |= (found["log_offset"] >= at) & (ends <= end)
+                yield found[is_there & (found["due_ms"] // WINDOW_MS == int(name))]
 
     def reset(self, marks: Mapping[int, WindowMark]) -> None:
         """Remove the files without a mark, so that nothing of a former life is left in them."""

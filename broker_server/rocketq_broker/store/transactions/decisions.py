@@ -15,6 +15,7 @@ from typing import Final
 from rocketq.errors import InvalidRequest, SystemBusy
 from rocketq.errors.transaction_errors import (
     NotTransactionOwner,
+    TransactionDamaged,
     TransactionDecidedOtherwise,
     TransactionNotFound,
 )
@@ -48,11 +49,14 @@ def begin(
 ) -> TransactionBegun | None:
     """Decide a half message: the change that begins its transaction, None if that is open.
 
-    Raises NotTransactionOwner, TransactionDecidedOtherwise, TransactionNotFound, InvalidRequest, SystemBusy.
+    Raises NotTransactionOwner, TransactionDamaged, TransactionDecidedOtherwise, TransactionNotFound,
+    InvalidRequest, SystemBusy.
     """
     found = table.find(name.transaction)
     if found is not None:
         check_owner(found, name.group)
+        if found.is_damaged:
+            raise TransactionDamaged(found.id, broker)
         if name.part > len(found.frames):
             raise InvalidRequest(
                 "parameter part", f"{name.part} does not follow: the transaction has {len(found.frames)}",
@@ -88,12 +92,14 @@ def decide(
 ) -> TransactionDecided | None:
     """Decide an outcome, COMMIT or ROLLBACK; None if that is the outcome already.
 
-    Raises TransactionNotFound, NotTransactionOwner, TransactionDecidedOtherwise.
+    Raises TransactionNotFound, NotTransactionOwner, TransactionDamaged, TransactionDecidedOtherwise.
     """
     committed = state is TransactionState.COMMIT
     found = table.find(transaction)
     if found is not None:
         check_owner(found, group)
+        if committed and found.is_damaged:
+            raise TransactionDamaged(found.id, broker)
         return TransactionDecided(found.number, committed, len(found.frames))
     decided = table.decided.get(transaction)
     if decided is None:
