@@ -128,14 +128,9 @@ def up(
         flush=flush,
         nameserver_port=nameserver_port,
         broker_port=broker_port,
-<<<<<<< HEAD
         replicas=replica_count,
-        nameserver_arguments=allowed,
-        broker_arguments=allowed,
-=======
         nameserver_arguments=given,
         broker_arguments=given,
->>>>>>> main
     )
     console = [*allowed, *(["--allow-changes"] if allow_changes else [])] if with_console else None
     with (
@@ -232,11 +227,7 @@ def broker() -> None:
     """Run a broker, or look after one."""
 
 
-<<<<<<< HEAD
-for command in (clock, replicas, handover, promote):
-=======
-for command in (clock, list_brokers, drain, resume):
->>>>>>> main
+for command in (clock, list_brokers, drain, resume, replicas, handover, promote):
     broker.add_command(command)
 
 

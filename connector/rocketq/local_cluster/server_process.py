@@ -90,7 +90,7 @@ class ServerProcess:
     def command(self) -> list[str]:
         """What starts this server, on its port, without an owner."""
         started = (sys.executable, "-P", "-m", self._module)
-        return [*started, *self._arguments, "--port", str(self._port)]
+        return [*started, *self._arguments, *self._more_arguments(), "--port", str(self._port)]
 
     @property
     def answering(self) -> bool:
@@ -111,14 +111,7 @@ class ServerProcess:
         """Start the process and do not wait, so that several processes can start at the same time."""
         if self.running:
             return
-<<<<<<< HEAD
-        command = [
-            *(sys.executable, "-P", "-m", self._module, *self._arguments, *self._more_arguments()),
-            *("--port", str(self._port), "--parent-pid", str(os.getpid())),
-        ]
-=======
         command = [*self.command, "--parent-pid", str(os.getpid())]
->>>>>>> main
         self._paused = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
