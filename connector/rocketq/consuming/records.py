@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from rocketq.model import MessageQueue, StoredMessage
 from rocketq.protocol.column_values import number, numbers, repeated
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.protocol.stored_rows import stored_messages
 
 #: message/1, and where each message lies.
 CONSUMED_SCHEMA: Final = pa.schema(
@@ -46,26 +47,7 @@ def as_arrow(fetched: Sequence[Fetched]) -> pa.RecordBatch:
 
 def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     """Return all messages as values."""
-    found: list[StoredMessage] = []
-    for queue, piece in fetched:
-        columns = [column_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
-        born = column_values(piece.batch.column("born_at").cast(pa.int64()))
-        found += [
-            StoredMessage(
-                queue,
-                offset,
-                body,
-                key,
-                tag,
-                None if properties is None else dict(properties),
-                born_at_us,
-                piece.header.stored_at_us,
-            )
-            for offset, body, key, tag, properties, born_at_us in zip(
-                piece.offsets().tolist(), *columns, born, strict=True
-            )
-        ]
-    return found
+    return [message for queue, piece in fetched for message in stored_messages(queue, piece)]
 
 
 def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
@@ -89,12 +71,6 @@ def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
         place = MessageQueue(topic, broker, queue)
         found[place] = max(offset, found.get(place, -1))
     return found
-
-
-def column_values(column: pa.Array) -> list[Any]:
-    # Most columns of most batches are all null, and Arrow boxes each null on its own.
-    rows = len(column)
-    return [None] * rows if column.null_count == rows else column.to_pylist()
 
 
 def _placed(queue: MessageQueue, piece: FrameSlice) -> pa.RecordBatch:
