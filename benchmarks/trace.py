@@ -3,7 +3,7 @@ trace.
 
 The three ways to send are measured: `send` one message after the other, `submit` with a receipt each, and
 `send_batch` of Arrow tables; messages of 100 bytes. All clients send to the same broker, a process on this
-machine with asynchronous flush, and take turns. What counts is the processor time of the client's process, all
+machine with asynchronous flush, and take turns. What counts is the processor time of this process, all
 its threads together, of which other work on the machine takes nothing away. A turn ends when its records are
 sent, so that none of them falls on another's turn.
 """
