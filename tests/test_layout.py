@@ -35,6 +35,7 @@ ENTRY_POINTS: Final = {
     "pyspark_rocketq.session.java",
     "rocketq",
     "rocketq.cli.main",
+    "rocketq.console.__main__",
     "rocketq_broker.__main__",
     "rocketq_broker.salvage",
     "rocketq_nameserver.__main__",

@@ -70,6 +70,7 @@ from rocketq_broker.metrics.lease_metrics import LeaseCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
+from rocketq_broker.metrics.trouble_metrics import TroubleCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +338,7 @@ def _control_plane(
         SinkCollector(lambda: broker.store.sinks.table, lambda: broker.publisher.calls, broker.measurements)
     )
     config = broker.config
+    registry.register(TroubleCollector(broker.store.troubles))
     registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
@@ -345,7 +347,7 @@ def _control_plane(
             lambda: len(broker.check_watch),
         )
     )  # fmt: skip
-    add_operations(app, "broker", broker.problems, registry, connections)
+    add_operations(app, "broker", broker.problems, registry, connections, broker.troubles.look)
     add_documentation(app)
     return app
 

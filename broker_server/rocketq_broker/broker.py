@@ -47,6 +47,7 @@ from rocketq_broker.retries.send_back import SendBack
 from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
+from rocketq_broker.runtime.trouble_watch import TroubleWatch
 from rocketq_broker.sinks.publication_wait import CommitWaits
 from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
@@ -172,6 +173,8 @@ class Broker:
         self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
         #: Hands out the checks of undecided transactions, and parks what stays undecided.
         self.check_watch = CheckWatch(config, store, clock, completions, self.readers, self.measurements)
+        #: Tells of what the store's tasks meet.
+        self.troubles = TroubleWatch(config.name, store.troubles)
         self._registrar = Registrar(
             identity,
             config.nameservers,
@@ -207,6 +210,7 @@ class Broker:
         self._registrar.start()
         self.publisher.start()
         self.check_watch.start()
+        self.troubles.start()
 
     async def _wait_for_name(self) -> None:
         """Ask for the name at every heartbeat, and run once this process has it."""
@@ -267,6 +271,7 @@ class Broker:
         await loop.run_in_executor(self.executor, self._registrar.stop)
         await loop.run_in_executor(self.executor, self.publisher.stop)
         await self.check_watch.stop()
+        await self.troubles.stop()
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()

@@ -134,7 +134,7 @@ class DeadLetters:
         api = self._masters.named(queue.broker)
         marks = api.dead_letters(self.group)
         message = api.message(letter_id).message(self._topic, api.broker)
-        letter = _letter(message, marks)
+        letter = letter_of(message, marks)
         if letter is None:
             raise NotFound("dead letter", letter_id)
         return letter
@@ -227,7 +227,7 @@ class DeadLetters:
                 if message.offset >= marks.max:
                     # Letters that came since: those that fail again at once would never end.
                     break
-                letter = _letter(message, marks)
+                letter = letter_of(message, marks)
                 if letter is not None and chosen.admits(letter):
                     yield letter
 
@@ -254,7 +254,7 @@ def is_marked(marks: DeadLetterMarks, offset: int) -> bool:
     return any(each.begin <= offset < each.end for each in marks.resent)
 
 
-def _letter(message: StoredMessage, marks: DeadLetterMarks) -> DeadLetter | None:
+def letter_of(message: StoredMessage, marks: DeadLetterMarks) -> DeadLetter | None:
     """Return a message of a dead letter topic as a letter; None if it says nothing of its origin."""
     properties: Mapping[str, str] = message.properties or {}
     origin = origin_of(properties)

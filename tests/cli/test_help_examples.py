@@ -26,7 +26,7 @@ TIMER_ID: Final = "broker-a:orders:0:@40960.0"
 TRANSACTION: Final = "5f0c7b1e2d3a4c5b8e9f0a1b2c3d4e5f"
 UNIQUE_ID: Final = "9B1F00C4000A5F19A7E3B1C2D00000000001"
 #: What starts servers, or asks for what this machine does not have: it is only understood.
-NOT_RUN: Final = re.compile(r"rocketq (up|demo|doctor|nameserver|broker run)|10\.0\.0\.1|broker-c")
+NOT_RUN: Final = re.compile(r"rocketq (up|demo|doctor|console|nameserver|broker run)|10\.0\.0\.1|broker-c")
 #: What a command that asks before it acts is answered.
 ANSWERS: Final = {"topic delete": "orders", "group delete": "billing", "group reset": "billing",
                   "group clone": "billing-2", "sink": "orders-copy", "tx": TRANSACTION}  # fmt: skip

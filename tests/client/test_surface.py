@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketq
-from rocketq import errors
+from rocketq import LocalCluster, errors
 from rocketq.config import ConsumerConfig, ProducerConfig, PullConsumerConfig, TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration
 
@@ -41,6 +41,44 @@ def test_import_loads_no_server_and_no_dataframe_library() -> None:
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_program_that_sends_and_consumes_loads_no_dataframe_library(
+    cluster: LocalCluster, topic: str
+) -> None:
+    """Arrow imports pandas with the first value that it converts, where pandas is installed."""
+    program = """
+import sys
+import pyarrow as pa
+from rocketq import Client, Message
+
+nameserver, topic = sys.argv[1:]
+with Client(nameserver, trace=0.5) as mq:
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    with mq.producer() as producer:
+        producer.send(topic, b"a", key="k", tag="t", properties={"p": "1"})
+        producer.send(topic, b"b", delay="1ms")
+        producer.submit(topic, b"c", key="k", tag="t", properties={"p": "1"}, ordering_key="o").result()
+        producer.submit(topic, b"d").result()
+        body = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
+        producer.send_batch(topic, pa.table([body], names=["body"]), unique_ids=True, delay="1ms")
+        producer.send_batch(topic, [Message(b"e", properties={"p": "1"}), Message(b"f")])
+    for read in ("poll", "poll_arrow"):
+        with mq.pull_consumer(topic, start="earliest") as consumer:
+            found = 0
+            while found < 7:
+                found += len(getattr(consumer, read)(timeout_ms=30_000))
+    with mq.consumer("no-pandas", topic, start="earliest") as consumer:
+        taken = 0
+        for message in consumer:
+            message.ack()
+            taken += 1
+            if taken == 7:
+                break
+    assert mq.tracing.flush(30_000)
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, cluster.nameservers[0], topic], check=True)
 
 
 def test_the_environment_is_read_when_a_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

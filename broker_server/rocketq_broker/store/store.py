@@ -217,7 +217,7 @@ class MessageStore(StoreReads):
 
     def troubles(self) -> dict[str, str]:
         """Return the tasks that met damaged data, or no room, when they last ran, and what they met."""
-        found = {name: error.message for name, error in sorted(self._housekeeping.troubles.items())}
+        found = {name: error.message for name, error in sorted(dict(self._housekeeping.troubles).items())}
         if holes := self._index.holes():
             ranges = ", ".join(f"{each.begin} to {each.end}" for each in holes[:10])
             found["index"] = (

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.model import MessageQueue
+from rocketq.protocol.column_values import number, numbers, repeated, text
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_COLUMNS
 
@@ -38,9 +39,9 @@ class RowBuilder:
         self._queue = queue
         self._schema = schema
         self._constants = {
-            "topic": pa.repeat(pa.scalar(queue.topic, pa.string()), 0),
-            "broker": pa.repeat(pa.scalar(queue.broker, pa.string()), 0),
-            "queue": pa.repeat(pa.scalar(queue.queue, pa.int32()), 0),
+            "topic": repeated(queue.topic, 1),
+            "broker": repeated(queue.broker, 1),
+            "queue": pa.repeat(number(queue.queue, pa.int32()), 1),
         }
 
     def batches(self, slices: Iterable[FrameSlice]) -> Iterator[pa.RecordBatch]:
@@ -63,7 +64,7 @@ class RowBuilder:
         messages = _joined(slices, [_FROM_FRAME[name] for name in names if name in _FROM_FRAME])
         offsets = _offsets(slices)
         made: dict[str, Callable[[], pa.Array]] = {
-            "offset": lambda: pa.array(offsets),
+            "offset": lambda: numbers(offsets),
             "timestamp": lambda: _times(slices, rows),
             "message_id": lambda: self._ids(offsets),
         }
@@ -83,16 +84,13 @@ class RowBuilder:
         """Return `rows` times the queue's topic, broker or number, from an array made once."""
         held = self._constants[name]
         if len(held) < rows:
-            value = {"topic": self._queue.topic, "broker": self._queue.broker, "queue": self._queue.queue}[
-                name
-            ]
             # Twice what is needed, so that slowly growing batches do not make it anew each time.
-            held = self._constants[name] = pa.repeat(pa.scalar(value, held.type), 2 * rows)
+            held = self._constants[name] = pa.repeat(held[0], 2 * rows)
         return held.slice(0, rows)
 
     def _ids(self, offsets: np.ndarray) -> pa.Array:
         prefix = f"{self._queue.broker}:{self._queue.topic}:{self._queue.queue}:"
-        return pc.binary_join_element_wise(prefix, pc.cast(pa.array(offsets), pa.string()), "")
+        return pc.binary_join_element_wise(text(prefix), pc.cast(numbers(offsets), pa.string()), text(""))
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,6 +124,6 @@ def _offsets(slices: Sequence[FrameSlice]) -> np.ndarray:
 
 def _times(slices: Sequence[FrameSlice], rows: int) -> pa.Array:
     if len(slices) == 1:
-        return pa.repeat(pa.scalar(slices[0].header.stored_at_us, _TIMESTAMP), rows)
+        return pa.repeat(number(slices[0].header.stored_at_us, _TIMESTAMP), rows)
     times = np.array([one.header.stored_at_us for one in slices], dtype=np.int64)
-    return pa.array(np.repeat(times, [one.batch.num_rows for one in slices])).view(_TIMESTAMP)
+    return numbers(np.repeat(times, [one.batch.num_rows for one in slices]), _TIMESTAMP)

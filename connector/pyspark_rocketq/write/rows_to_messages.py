@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from pyspark_rocketq.errors import SchemaMismatch
 from rocketq.errors import InvalidBatch
 from rocketq.model import MessageQueue
+from rocketq.protocol.column_values import int64s_of, mask_of, number, numbers
 from rocketq.protocol.message_schema import MESSAGE_COLUMNS
 from rocketq.protocol.rules.delivery_time import DELIVER_AT
 
@@ -147,7 +148,7 @@ def _divided(
     if topic_option is None:
         encoded = pc.cast(batch.column("topic"), pa.string()).dictionary_encode()
         topics = encoded.dictionary.to_pylist()
-        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = int64s_of(encoded.indices.cast(pa.int64()))
     brokers: list[str] = []
     queue_codes = np.zeros(rows, dtype=np.int64)
     if "queue" in batch.schema.names:
@@ -157,14 +158,14 @@ def _divided(
     # A stable sort brings each destination's rows together and keeps their order.
     order = np.argsort(combined, kind="stable")
     values, starts = np.unique(combined[order], return_index=True)
-    gathered = messages if len(values) <= 1 else messages.take(pa.array(order))
+    gathered = messages if len(values) <= 1 else messages.take(numbers(order))
     ends = [*starts[1:].tolist(), rows]
     for value, begin, end in zip(values.tolist(), starts.tolist(), ends, strict=True):
         topic, queue_code = topics[value // span], value % span
         queue = None
         if queue_code:
-            broker, number = divmod(queue_code - 1, _QUEUE_SPAN)
-            queue = MessageQueue(topic, brokers[broker], number)
+            broker, queue_id = divmod(queue_code - 1, _QUEUE_SPAN)
+            queue = MessageQueue(topic, brokers[broker], queue_id)
         yield Destination(topic, queue), gathered.slice(begin, end - begin)
 
 
@@ -176,18 +177,18 @@ def _queue_codes(batch: pa.RecordBatch) -> tuple[list[str], np.ndarray]:
     """Return the brokers, and for each row 0, or 1 + broker index * _QUEUE_SPAN + queue."""
     broker = pc.cast(batch.column("broker"), pa.string())
     queue = pc.cast(batch.column("queue"), pa.int64())
-    missing = broker.is_null().to_numpy(zero_copy_only=False)
-    if (missing != queue.is_null().to_numpy(zero_copy_only=False)).any():
+    missing = mask_of(broker.is_null())
+    if (missing != mask_of(queue.is_null())).any():
         raise InvalidBatch(
             "a row has only one of broker and queue",
             hint="Give both, or null in both to let the sink choose.",
         )
     encoded = broker.dictionary_encode()
-    numbers = pc.fill_null(queue, 0).to_numpy(zero_copy_only=False)
-    if ((numbers < 0) | (numbers >= _QUEUE_SPAN)).any():
+    given = int64s_of(pc.fill_null(queue, number(0)))
+    if ((given < 0) | (given >= _QUEUE_SPAN)).any():
         raise InvalidBatch("a row's queue is no queue number", hint=f"Queues are 0 to {_QUEUE_SPAN - 1}.")
-    indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return encoded.dictionary.to_pylist(), np.where(missing, 0, 1 + indices * _QUEUE_SPAN + numbers)
+    indices = int64s_of(pc.fill_null(encoded.indices.cast(pa.int64()), number(0)))
+    return encoded.dictionary.to_pylist(), np.where(missing, 0, 1 + indices * _QUEUE_SPAN + given)
 
 
 def _require(batch: pa.RecordBatch, name: str, hint: str) -> None:

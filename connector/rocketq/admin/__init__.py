@@ -1,1 +1,1 @@
-"""Questions to, and changes of, a whole cluster. The command line stands on this; a console can too."""
+"""Questions to, and changes of, a whole cluster. The command line and the console stand on this."""

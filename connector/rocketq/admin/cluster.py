@@ -15,6 +15,7 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.admin.sinks import SinkAdmin
 from rocketq.admin.topics import TopicAdmin
 from rocketq.admin.transactions import TransactionAdmin
+from rocketq.config import TransportConfig
 from rocketq.errors import NameServersUnreachable
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.route_cache import RouteCache, nameserver_addresses
@@ -33,9 +34,9 @@ class NameServerViews:
 class ClusterAdmin:
     """Everything an operator asks of one cluster. Thread-safe; making one calls nobody."""
 
-    def __init__(self, nameservers: str | Sequence[str]) -> None:
+    def __init__(self, nameservers: str | Sequence[str], transport: TransportConfig | None = None) -> None:
         self.nameservers = nameserver_addresses(nameservers)
-        self._transport = Transport()
+        self._transport = Transport(transport)
         routes = RouteCache(self.nameservers, self._transport)
         self.masters = LiveMasters(self._transport, routes)
         self.topics = TopicAdmin(self._transport, routes)

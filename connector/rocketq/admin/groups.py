@@ -20,6 +20,7 @@ from rocketq.protocol.group_documents import (
     CloneRequest,
     Difference,
     GroupDescription,
+    GroupListing,
     GroupSettings,
     GroupSummary,
     Member,
@@ -115,11 +116,7 @@ class GroupAdmin:
 
     def overviews(self) -> list[GroupOverview]:
         """Return all groups, by name."""
-        found: dict[str, dict[str, GroupSummary]] = {}
-        for master in self._masters.apis():
-            for each in master.groups().groups:
-                found.setdefault(each.group, {})[master.broker] = each
-        return [_overview(group, known) for group, known in sorted(found.items())]
+        return overviews_of({master.broker: master.groups() for master in self._masters.apis()})
 
     def describe(self, group: str) -> dict[str, GroupDescription]:
         """Return a group as each broker that has it knows it, by broker; raise GroupNotFound."""
@@ -287,6 +284,15 @@ class GroupAdmin:
             if broker not in {each.broker for each in found}:
                 raise QueueNotFound(topic, queues[0], 0, broker, _named(found))
         return [each for each in found if each.broker in chosen]
+
+
+def overviews_of(listings: Mapping[str, GroupListing]) -> list[GroupOverview]:
+    """Return the groups that some brokers list, by name; the key is the broker."""
+    found: dict[str, dict[str, GroupSummary]] = {}
+    for broker, listing in listings.items():
+        for each in listing.groups:
+            found.setdefault(each.group, {})[broker] = each
+    return [_overview(group, known) for group, known in sorted(found.items())]
 
 
 def progress_of(known: Mapping[str, GroupDescription], topic: str | None = None) -> list[QueueProgress]:

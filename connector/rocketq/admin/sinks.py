@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration
 from rocketq.errors.sink_errors import CoordinatorConflict, SinkNotFound
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.sink_documents import SinkDescription
+from rocketq.protocol.sink_documents import SinkDescription, SinkListing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,7 @@ class SinkAdmin:
 
     def summaries(self) -> list[SinkSummary]:
         """Return every sink that a broker knows, by name."""
-        found: dict[str, list[SinkDescription]] = {}
-        for master in self._masters.apis():
-            for description in master.sinks().sinks:
-                found.setdefault(description.sink, []).append(description)
-        return [_summary(found[name]) for name in sorted(found)]
+        return summaries_of(master.sinks() for master in self._masters.apis())
 
     def describe(self, sink: str, brokers: Collection[str] = ()) -> list[SinkDescription]:
         """Return the sink as each broker knows it, by broker; as each of `brokers` if some are named.
@@ -101,6 +97,15 @@ class SinkAdmin:
                 hint=f"{', '.join(names)} know it.",
             )  # fmt: skip
         return [each for each in found if not brokers or each[0].broker in brokers]
+
+
+def summaries_of(listings: Iterable[SinkListing]) -> list[SinkSummary]:
+    """Return the sinks that some brokers list, by name."""
+    found: dict[str, list[SinkDescription]] = {}
+    for listing in listings:
+        for description in listing.sinks:
+            found.setdefault(description.sink, []).append(description)
+    return [_summary(found[name]) for name in sorted(found)]
 
 
 def _summary(known: Sequence[SinkDescription]) -> SinkSummary:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors.transaction_errors import TransactionNotFound
 from rocketq.model import TransactionState
+from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.transaction_documents import (
     DecideAnswer,
     TransactionDescription,
     TransactionDocument,
+    TransactionListing,
 )
 
 
@@ -36,6 +38,10 @@ class TransactionAdmin:
                 listing = api.transactions(group=group, page=page)
                 yield from (each for each in listing.transactions if each.parked_at_ms or not parked_only)
                 page = listing.next_page
+
+    def page(self, master: BrokerApi, *, group: str | None = None, page: int = 0) -> TransactionListing:
+        """Return one page of the undecided transactions of one broker, the oldest first."""
+        return TransactionApi.of(master, self._transport).transactions(group=group, page=page)
 
     def find(self, transaction: str) -> TransactionDocument:
         """Return an undecided transaction with its messages; raise TransactionNotFound."""

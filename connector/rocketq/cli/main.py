@@ -20,6 +20,7 @@ from rocketq import errors
 from rocketq.cli import (
     cluster,
     configuration,
+    console,
     dead_letters,
     doctor,
     groups,
@@ -137,6 +138,7 @@ for command in (
     servers.up,
     servers.nameserver,
     servers.broker,
+    console.console,
     topics.topic,
     messages.produce,
     messages.consume,

@@ -53,6 +53,16 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
     help="Further names that the servers are called by; may be given several times.",
 )
 @click.option("--broker-port", default=10911, show_default=True, help="Port of the first broker; 0: any.")
+@click.option(
+    "--console-port",
+    default=9080,
+    show_default=True,
+    help="Port of the console; another if it is taken; 0: any.",
+)
+@click.option(
+    "--console/--no-console", "with_console", default=True, help="Show the cluster on web pages, too."
+)
+@click.option("--allow-changes", is_flag=True, help="Let the console's pages change the cluster.")
 def up(
     brokers: int,
     nameservers: int,
@@ -62,6 +72,9 @@ def up(
     nameserver_port: int,
     broker_port: int,
     allowed_hosts: tuple[str, ...],
+    console_port: int,
+    with_console: bool,
+    allow_changes: bool,
 ) -> None:
     """Start a cluster on this machine and keep it up until Ctrl-C.
 
@@ -73,6 +86,7 @@ def up(
     """
     _need_servers()
     from rocketq.local_cluster.cluster import LocalCluster
+    from rocketq.local_cluster.console_process import console_beside
 
     for port, count, option in (
         (nameserver_port, nameservers, "--nameserver-port"),
@@ -95,19 +109,22 @@ def up(
         nameserver_arguments=allowed,
         broker_arguments=allowed,
     )
-    with cluster:
-        _show_up(cluster)
+    console = [*allowed, *(["--allow-changes"] if allow_changes else [])] if with_console else None
+    with cluster, console_beside(cluster, console_port, console) as console_address:
+        _show_up(cluster, console_address)
         while not ended.wait(WATCH_S):
             _need_all_running(cluster)
         say("stopping …")
     say("stopped" if temporary else f"stopped; the messages are in {data_dir}")
 
 
-def _show_up(cluster: LocalCluster) -> None:
+def _show_up(cluster: LocalCluster, console: str) -> None:
     for number, address in enumerate(cluster.nameservers, 1):
         say(f"nameserver-{number}  {address}")
     for name, address in cluster.brokers.items():
         say(f"{name}      {address}/docs")
+    if console:
+        say(f"console       {console}")
     say(f"data, logs    {cluster.data_dir}")
     say("\nNow, in another terminal:")
     addresses = ",".join(cluster.nameservers)
@@ -142,7 +159,7 @@ def _need_free(port: int, option: str) -> None:
 
 def _need_servers() -> None:
     check_servers_run_here()
-    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+    if not all(importlib.util.find_spec(name) for name in ("fastapi", "jinja2", "uvicorn")):
         raise InvalidConfiguration(
             "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
         )

@@ -20,13 +20,13 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from rocketq.consuming.records import column_values
 from rocketq.consuming.retries import Failure
 from rocketq.model import UNIQUE_ID_PROPERTY, MessageQueue, message_id
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.rules.delivery_time import duration_ms
 from rocketq.protocol.rules.reserved_names import is_retry_topic
 from rocketq.protocol.rules.returned_messages import Origin, origin_of
+from rocketq.protocol.stored_rows import column_values
 
 #: Called for a message that failed: its delivery, its row, and what is said of it.
 FailHandler: TypeAlias = "Callable[[Delivery, int, Failure], None]"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue, StoredMessage
+from rocketq.protocol.column_values import number, numbers, repeated
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.protocol.stored_rows import stored_messages
 
 #: message/1, and where each message lies.
 CONSUMED_SCHEMA: Final = pa.schema(
@@ -44,26 +47,7 @@ def as_arrow(fetched: Sequence[Fetched]) -> pa.RecordBatch:
 
 def as_messages(fetched: Sequence[Fetched]) -> list[StoredMessage]:
     """Return all messages as values."""
-    found: list[StoredMessage] = []
-    for queue, piece in fetched:
-        columns = [column_values(piece.batch.column(name)) for name in ("body", "key", "tag", "properties")]
-        born = column_values(piece.batch.column("born_at").cast(pa.int64()))
-        found += [
-            StoredMessage(
-                queue,
-                offset,
-                body,
-                key,
-                tag,
-                None if properties is None else dict(properties),
-                born_at_us,
-                piece.header.stored_at_us,
-            )
-            for offset, body, key, tag, properties, born_at_us in zip(
-                piece.offsets().tolist(), *columns, born, strict=True
-            )
-        ]
-    return found
+    return [message for queue, piece in fetched for message in stored_messages(queue, piece)]
 
 
 def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
@@ -80,7 +64,7 @@ def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
     if not batch.num_rows:
         return {}
     ends = {end - 1 for name in _PLACE for end in pc.run_end_encode(batch.column(name)).run_ends.to_pylist()}
-    last = batch.take(pa.array(sorted(ends), pa.int64())) if ends else batch
+    last = batch.take(numbers(np.array(sorted(ends), np.int64))) if ends else batch
     found: dict[MessageQueue, int] = {}
     places = (last.column(name).to_pylist() for name in (*_PLACE, "offset"))
     for topic, broker, queue, offset in zip(*places, strict=True):
@@ -89,19 +73,13 @@ def last_offsets(batch: pa.RecordBatch) -> dict[MessageQueue, int]:
     return found
 
 
-def column_values(column: pa.Array) -> list[Any]:
-    # Most columns of most batches are all null, and Arrow boxes each null on its own.
-    rows = len(column)
-    return [None] * rows if column.null_count == rows else column.to_pylist()
-
-
 def _placed(queue: MessageQueue, piece: FrameSlice) -> pa.RecordBatch:
     rows = piece.rows
     place = [
-        pa.repeat(pa.scalar(queue.topic, pa.string()), rows),
-        pa.repeat(pa.scalar(queue.broker, pa.string()), rows),
-        pa.repeat(pa.scalar(queue.queue, pa.int32()), rows),
-        pa.array(piece.offsets()),
-        pa.repeat(pa.scalar(piece.header.stored_at_us, _STORED_AT), rows),
+        repeated(queue.topic, rows),
+        repeated(queue.broker, rows),
+        pa.repeat(number(queue.queue, pa.int32()), rows),
+        numbers(piece.offsets()),
+        pa.repeat(number(piece.header.stored_at_us, _STORED_AT), rows),
     ]
     return pa.RecordBatch.from_arrays([*piece.batch.columns, *place], schema=CONSUMED_SCHEMA)

@@ -1,7 +1,8 @@
 """The endpoints an operator and an orchestrator need.
 
     /livez     200 while the process can answer at all: restart it if not
-    /readyz    200 when it can do its work, else 503 and what is missing: send it no calls until then
+    /readyz    200 when it can do its work, else 503 and what is missing: send it no calls until then.
+               "degraded" is ready with troubles, which it names and an operator looks at
     /metrics   Prometheus text, or OpenMetrics if the scraper asks for that
     /version   which software, and which version of the protocol
 
@@ -31,15 +32,22 @@ from rocketq.protocol.broker_documents import BrokerVersion
 Readiness = Callable[[], Awaitable[dict[str, str]]]
 
 
+async def no_troubles() -> dict[str, str]:
+    """Return the troubles of a service that knows none."""
+    return {}
+
+
 def add_operations(
     app: FastAPI,
     service: str,
     ready: Readiness,
     registry: CollectorRegistry,
     connections: ConnectionCounts | None = None,
+    troubles: Readiness = no_troubles,
 ) -> None:
     """Add /livez, /readyz, /metrics and /version to an app.
 
+    `troubles` are what a service that is ready does not do as it should, by name.
     `connections` are shown among the metrics; the runner counts into those that it finds
     as `connection_counts` of the app that it serves.
     """
@@ -57,8 +65,9 @@ def add_operations(
     @declare(Permission.METRICS, Resource.CLUSTER)
     async def readyz() -> Response:
         """Whether it can do its work; 503 says what is missing."""
-        missing = await ready()
-        document: dict[str, Any] = {"status": "not ready" if missing else "ready", "missing": missing}
+        missing, troubled = await ready(), await troubles()
+        status = "not ready" if missing else "degraded" if troubled else "ready"
+        document: dict[str, Any] = {"status": status, "missing": missing, "troubles": troubled}
         return json_response(document, 503 if missing else 200)
 
     @app.get("/metrics", tags=["operations"])

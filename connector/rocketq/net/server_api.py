@@ -83,5 +83,9 @@ class ServerApi(ABC):
     def version(self) -> BrokerVersion:
         return self._get("/version", BrokerVersion)
 
+    def metrics(self) -> str:
+        """Return the server's metrics in Prometheus' text format."""
+        return bytes(self._call("GET", "/metrics").body).decode("utf-8")
+
     def _decoded(self, answer: Response, kind: type[T]) -> T:
         return decode(answer.body, kind, f"the answer of {self._title} at {self.address}")

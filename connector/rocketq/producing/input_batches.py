@@ -17,6 +17,7 @@ from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.model import Message
 from rocketq.producing.selection.queue_selectors import Hashes, batch_bytes
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.column_values import number
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages, normalise
 from rocketq.protocol.rules.delivery_time import (
@@ -148,7 +149,7 @@ def stamped(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
     if not column.null_count:
         return batch
     field = MESSAGE_SCHEMA.field(_BORN_AT)
-    filled = pc.fill_null(column, pa.scalar(now_us, field.type))
+    filled = pc.fill_null(column, number(now_us, field.type))
     return batch.set_column(_BORN_AT, field, filled)
 
 

@@ -26,6 +26,7 @@ from rocketq.producing.selection.queue_selectors import (
     resolved_queue,
     strategy,
 )
+from rocketq.protocol.column_values import optional_bytes
 from rocketq.protocol.hashing import hash_column
 
 #: A name of `queue_selectors.STRATEGIES`.
@@ -107,7 +108,7 @@ class ProducerSelectors:
         if destination.queue is not None and not destination.is_keyed:
             return Explicit(destination.queue), [QueueSlice(destination.queue, batch, 0)]
         if destination.is_keyed:
-            selection = Selection(hashes=hash_column(pa.array(orders, pa.binary())), now_ms=now_ms)
+            selection = Selection(hashes=hash_column(optional_bytes(orders, pa.binary())), now_ms=now_ms)
             return self._by_hash, self._by_hash.partition(queues, batch, selection)
         chosen = self._round_robin.select(queues, Selection(now_ms=now_ms))
         return self._round_robin, [QueueSlice(chosen, batch, 0)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketq.protocol.column_values import mask_of, numbers, offsets_of, repeated, text
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 #: Which rows of a column are meant.
@@ -31,15 +32,15 @@ def rows_with(column: pa.MapArray, name: str, value: str | None = None) -> Rows:
     """
     if column.null_count == len(column) or not len(column.keys):
         return np.empty(0, np.int64)
-    is_meant = pc.equal(column.keys, name)
+    is_meant = pc.equal(column.keys, text(name))
     if value is not None:
-        is_meant = pc.and_(is_meant, pc.equal(column.items, value))
-    offsets = column.offsets.to_numpy()
-    entries = np.flatnonzero(is_meant.fill_null(False).to_numpy(False)).astype(offsets.dtype)
+        is_meant = pc.and_(is_meant, pc.equal(column.items, text(value)))
+    offsets = offsets_of(column)
+    entries = np.flatnonzero(mask_of(is_meant)).astype(offsets.dtype)
     entries = entries[(entries >= offsets[0]) & (entries < offsets[-1])]
     rows: Rows = np.unique(offsets.searchsorted(entries, side="right")).astype(np.int64) - 1
     # A null has no properties, even where some lie behind it.
-    return rows[~column.is_null().to_numpy(False)[rows]] if column.null_count else rows
+    return rows[mask_of(column.is_valid())[rows]] if column.null_count else rows
 
 
 def with_properties(column: pa.MapArray, mask: Mask, added: Mapping[str, pa.StringArray]) -> pa.MapArray:
@@ -52,12 +53,12 @@ def with_properties(column: pa.MapArray, mask: Mask, added: Mapping[str, pa.Stri
     keys, items = column.keys, column.items
     if column.null_count == len(column):
         ends = np.cumsum(mask, dtype=np.int32) * np.int32(len(added))
-        order = pa.array(new_places.ravel())
+        order = numbers(new_places.ravel())
         return _properties(ends, new_keys.take(order), new_items.take(order))
-    offsets = column.offsets.to_numpy().astype(np.int64)
+    offsets = offsets_of(column).astype(np.int64)
     counts = np.diff(offsets)
     # A null has no properties, even where some lie behind it.
-    counts[column.is_null().to_numpy(False)] = 0
+    counts[mask_of(column.is_null())] = 0
     grown = counts + len(added) * mask
     ends = np.cumsum(grown)
     begins = ends - grown
@@ -67,7 +68,7 @@ def with_properties(column: pa.MapArray, mask: Mask, added: Mapping[str, pa.Stri
     chosen[begins[row_of] + within] = offsets[row_of] + within
     for number in range(len(added)):
         chosen[ends[mask] - len(added) + number] = len(keys) + new_places[:, number]
-    places = pa.array(chosen)
+    places = numbers(chosen)
     names = pa.concat_arrays([keys, new_keys]).take(places)
     return _properties(ends, names, pa.concat_arrays([items, new_items]).take(places))
 
@@ -75,11 +76,4 @@ def with_properties(column: pa.MapArray, mask: Mask, added: Mapping[str, pa.Stri
 def _properties(ends: npt.NDArray[Any], names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
-    return pa.MapArray.from_arrays(offsets, names, values, PROPERTIES_TYPE)
-
-
-def repeated(text: str, rows: int) -> pa.StringArray:
-    """Return a column of the same text in every row."""
-    data = text.encode()
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data * rows))
+    return pa.MapArray.from_arrays(numbers(offsets), names, values, PROPERTIES_TYPE)

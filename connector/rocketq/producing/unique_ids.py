@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY
-from rocketq.producing.property_columns import lacks, repeated, with_properties
+from rocketq.producing.property_columns import lacks, with_properties
+from rocketq.protocol.column_values import flags, numbers, repeated
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 COUNTER_DIGITS: Final = 11
@@ -100,9 +101,9 @@ def identified(batch: pa.RecordBatch, ids: IdRange) -> pa.RecordBatch:
     if column.null_count == rows:
         offsets = np.arange(rows + 1, dtype=np.int32)
         names = repeated(UNIQUE_ID_PROPERTY, rows)
-        made = pa.MapArray.from_arrays(offsets, names, ids.column(rows), PROPERTIES_TYPE)
+        made = pa.MapArray.from_arrays(numbers(offsets), names, ids.column(rows), PROPERTIES_TYPE)
     else:
         lacking = lacks(column, UNIQUE_ID_PROPERTY)
-        own = ids.column(rows).filter(pa.array(lacking))
+        own = ids.column(rows).filter(flags(lacking))
         made = with_properties(column, lacking, {UNIQUE_ID_PROPERTY: own})
     return batch.set_column(at, batch.schema.field(at), made)

@@ -16,7 +16,7 @@ that the message does not have: Spark and pandas fill in nulls where a row lacks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
@@ -27,6 +27,15 @@ import pyarrow.compute as pc
 
 from rocketq.errors import InvalidBatch
 from rocketq.model import Message
+from rocketq.protocol.column_values import (
+    flags,
+    mask_of,
+    numbers,
+    offsets_of,
+    optional_bytes,
+    optional_int64s,
+    texts,
+)
 
 #: The schema id in a frame header; 0 is message/1, the only one today.
 MESSAGE_SCHEMA_ID: Final = 0
@@ -73,7 +82,7 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [_column_of(messages, column) for column in MESSAGE_COLUMNS], schema=MESSAGE_SCHEMA
         )
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
+    except (pa.ArrowInvalid, TypeError, AttributeError, OverflowError, UnicodeError) as error:
         raise InvalidBatch(
             f"a message field has the wrong type: {error}",
             hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
@@ -85,10 +94,23 @@ def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
     values = [getattr(message, column.attribute) for message in messages]
     if values.count(None) == len(values):
         return nulls(len(values), column.type)
-    if column.type is not PROPERTIES_TYPE:
-        return pa.array(values, column.type)
-    pairs = [None if value is None else list(value.items()) for value in values]
-    return present_properties(pa.array(pairs, column.type))
+    if column.type is PROPERTIES_TYPE:
+        return properties_column(values)
+    if pa.types.is_timestamp(column.type):
+        return optional_int64s(values, column.type)
+    if pa.types.is_string(column.type):
+        return optional_bytes([None if value is None else value.encode() for value in values], column.type)
+    # Text is taken as UTF-8, as a producer takes it.
+    return optional_bytes([v.encode() if isinstance(v, str) else v for v in values], column.type)
+
+
+def properties_column(values: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
+    """Return the properties of messages as a column; one whose value is None is left out."""
+    given = [[pair for pair in (value or {}).items() if pair[1] is not None] for value in values]
+    offsets = numbers(np.cumsum([0, *map(len, given)], dtype=np.int32))
+    names, items = (texts([pair[side] for pairs in given for pair in pairs]) for side in (0, 1))
+    is_null = flags(np.fromiter((value is None for value in values), np.bool_, len(values)))
+    return pa.MapArray.from_arrays(offsets, names, items, PROPERTIES_TYPE, mask=is_null)
 
 
 def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -111,8 +133,8 @@ def present_properties(column: pa.MapArray) -> pa.MapArray:
     if not column.items.null_count:
         return column
     present = column.items.is_valid()
-    kept = np.concatenate([[0], np.cumsum(present.to_numpy(zero_copy_only=False))])
-    offsets = pa.array(kept[column.offsets.to_numpy()], pa.int32())
+    kept = np.concatenate([[0], np.cumsum(mask_of(present))])
+    offsets = numbers(kept[offsets_of(column)].astype(np.int32))
     keys, items = column.keys.filter(present), column.items.filter(present)
     return pa.MapArray.from_arrays(offsets, keys, items, PROPERTIES_TYPE, mask=column.is_null())
 
@@ -145,7 +167,7 @@ _ZEROS: Final = pa.py_buffer(np.zeros(1 << 20, np.uint8))
 
 @cache
 def _no_entries(kind: pa.MapType) -> pa.StructArray:
-    return pa.array([], pa.struct([kind.key_field, kind.item_field]))
+    return pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
 
 
 def _zeros(count: int, size: int) -> list[pa.Buffer]:

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rocketq.clock import Clock
 from rocketq.config import TraceConfig
 from rocketq.consuming.receive_hooks import Receipt
 from rocketq.model import UNIQUE_ID_PROPERTY, message_id
 from rocketq.producing.property_columns import rows_with
+from rocketq.protocol.column_values import numbers
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
 from rocketq.protocol.rules.system_properties import TRACE_ON
@@ -66,7 +66,7 @@ class ReceivedMessages:
             rows = rows[:room]
         delivery = receipt.delivery
         batch, stored_at_us = delivery.piece.batch, delivery.piece.header.stored_at_us
-        places = pa.array(rows, pa.int64())
+        places = numbers(rows)
         offsets = delivery.piece.offsets()[rows].tolist()
         columns = [batch.column(name).take(places) for name in ("key", "tag", "properties")]
 

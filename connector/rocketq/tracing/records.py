@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.model import Message
+from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.system_properties import KEYS
 
 ACKNOWLEDGED: Final = "ACKNOWLEDGED"
@@ -67,15 +68,17 @@ _DECODER: Final = msgspec.json.Decoder(TraceRecord)
 
 def record_batch(records: Sequence[TraceRecord]) -> pa.RecordBatch:
     """Return records as messages of the trace topic."""
-    columns = {
-        "key": [(each.unique_id or each.message_id or "").encode() for each in records],
-        "tag": [each.type.value for each in records],
-        "body": [_ENCODER.encode(each) for each in records],
-        "properties": [None if each.message_id is None else [(KEYS, each.message_id)] for each in records],
-        "born_at": [each.at_us for each in records],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in MESSAGE_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE_SCHEMA)
+    return from_messages([_message(each) for each in records])
+
+
+def _message(record: TraceRecord) -> Message:
+    return Message(
+        _ENCODER.encode(record),
+        (record.unique_id or record.message_id or "").encode(),
+        record.type.value,
+        None if record.message_id is None else {KEYS: record.message_id},
+        record.at_us,
+    )
 
 
 def read_record(body: bytes) -> TraceRecord | None:

@@ -15,8 +15,9 @@ from rocketq.config import TraceConfig
 from rocketq.model import NO_OFFSET, UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult, message_id
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_trace import TracedAttempt
-from rocketq.producing.property_columns import lacks, repeated, rows_with, with_properties
+from rocketq.producing.property_columns import lacks, rows_with, with_properties
 from rocketq.producing.unique_ids import UNIQUE_IDS
+from rocketq.protocol.column_values import numbers, repeated
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
 from rocketq.protocol.rules.system_properties import TRACE_ON
@@ -123,7 +124,7 @@ class SentMessages:
         result: SendResult | None,
     ) -> None:
         # Copies of the few values, so that they do not keep the whole batch in memory.
-        places = pa.array(rows)
+        places = numbers(rows)
         columns = [batch.column(name).take(places) for name in ("key", "tag", "properties")]
         columns.append(pc.binary_length(batch.column("body")).take(places))
 

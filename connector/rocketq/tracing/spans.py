@@ -30,7 +30,8 @@ from rocketq.errors import RocketqError
 from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_trace import SendTrace, TracedAttempt
-from rocketq.producing.property_columns import lacks, repeated, rows_with, with_properties
+from rocketq.producing.property_columns import lacks, rows_with, with_properties
+from rocketq.protocol.column_values import numbers, repeated, text
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.tracing import semantic_conventions as names
 
@@ -249,7 +250,7 @@ def _contexts(columns: Iterable[pa.MapArray]) -> list[dict[str, str]]:
         rows = rows_with(column, names.TRACEPARENT)
         if not len(rows):
             continue
-        values = pc.map_lookup(column.take(pa.array(rows[:LINKS_MAX])), pa.scalar(names.TRACEPARENT), "first")
+        values = pc.map_lookup(column.take(numbers(rows[:LINKS_MAX])), text(names.TRACEPARENT), "first")
         found |= {value: {names.TRACEPARENT: value} for value in values.to_pylist()}
     return list(found.values())[:LINKS_MAX]
 

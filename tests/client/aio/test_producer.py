@@ -157,6 +157,57 @@ def test_a_submit_waits_for_room_and_others_keep_their_turn(
     )
 
 
+def test_a_submit_that_finds_room_does_not_pass_one_that_waits_for_it(
+    cluster: LocalCluster, mq: Client, topic: str
+) -> None:
+    requests = Requests(held=True)
+
+    async def work(client: AsyncClient) -> None:
+        await client.create_topic(topic, queues=1, brokers=["broker-a"])
+        size = len(b"0") + 192
+        producer = client.producer(
+            buffer_bytes=2 * size, batch_bytes=size, batch_messages=1, timeout_ms=WAIT_S * 1000
+        )
+        producer.add_hook(requests)
+        before = [await producer.submit(topic, body, queue=0) for body in (b"0", b"1")]
+        waits = asyncio.create_task(producer.submit(topic, b"2", queue=0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waits.done(), "the buffer is full"
+        requests.go_on.set()
+        while not all(future.done() for future in before):
+            # The loop stands still meanwhile, so the task that waits cannot take the room.
+            threading.Event().wait(0.001)
+        passes = await producer.submit(topic, b"3", queue=0)
+        assert (await (await waits)).offset < (await passes).offset
+
+    run(cluster, work)
+    assert [message.body for message in stored(mq, topic, 4)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_submit_that_finds_the_route_does_not_pass_one_that_waited_for_it(
+    cluster: LocalCluster, mq: Client, topic: str
+) -> None:
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work(client: AsyncClient) -> None:
+        producer = client.producer()
+
+        async def submit(number: int) -> None:
+            await (await producer.submit(topic, b"%d" % number, ordering_key="k"))
+
+        # One begins in each turn of the loop: also in those between the route and the first one's submit.
+        while not (tasks and tasks[0].done()):
+            tasks.append(asyncio.create_task(submit(len(tasks))))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+
+    run(cluster, work)
+    found = [int(message.body) for message in stored(mq, topic, len(tasks))]
+    assert found == list(range(len(tasks)))
+
+
 def test_a_route_that_does_not_come_holds_only_its_own_topic() -> None:
     asked, answer = threading.Event(), threading.Event()
 

@@ -28,7 +28,7 @@ from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.machines.timer_table import TimerTable
 from rocketq_broker.store.machines.transaction_table import transaction_of
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
-from rocketq_broker.store.timers.entries import NO_ENTRIES, Entries, behind
+from rocketq_broker.store.timers.entries import NO_ENTRIES, Entries, behind, joined
 from rocketq_broker.store.timers.timer_index import TimerIndex
 from rocketq_broker.store.timers.window_files import WindowFiles
 
@@ -220,7 +220,7 @@ def _lost_delayed(
     found: Sequence[Entries], table: TimerTable, names: Mapping[int, str]
 ) -> Iterator[LostDelayed]:
     """Yield what lost frames had ahead of the cursor, queue by queue, as the timer index knew it."""
-    entries = behind(np.unique(np.concatenate([NO_ENTRIES, *found])), table.cursor)
+    entries = behind(np.unique(joined([NO_ENTRIES, *found])), table.cursor)
     for number, queue in np.unique(entries[["topic", "queue"]]).tolist():
         own = entries[(entries["topic"] == number) & (entries["queue"] == queue)]
         if number in names:

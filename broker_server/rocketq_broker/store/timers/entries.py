@@ -15,6 +15,7 @@ make the same ones. All integers are little-endian; an entry has 36 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -35,6 +36,8 @@ ENTRY_BYTES: Final = 36
 Entries = npt.NDArray[np.void]
 
 NO_ENTRIES: Final[Entries] = np.empty(0, ENTRY)
+#: An entry as mere bytes: numpy takes fifteen times as long to join arrays with fields.
+_BYTES: Final = np.dtype(f"V{ENTRY_BYTES}")
 
 
 def due_times(times: Times, stored_at_ms: int) -> Times:
@@ -70,6 +73,13 @@ def frame_entries(
     made["count"][-1] = due.size - starts[-1]
     made["log_offset"], made["size"], made["queue"], made["topic"] = log_offset, size, queue, topic
     return made
+
+
+def joined(parts: Sequence[Entries]) -> Entries:
+    """Return entries one after the other; there is at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([part.view(_BYTES) for part in parts]).view(ENTRY)
 
 
 def by_window(entries: Entries) -> dict[int, Entries]:

@@ -33,6 +33,7 @@ from rocketq_broker.store.timers.entries import (
     by_window,
     frame_entries,
     in_order,
+    joined,
     key_of,
 )
 from rocketq_broker.store.timers.window_files import (
@@ -98,13 +99,13 @@ class TimerIndex:
         if not frames:
             return
         self.written.update(marks)
-        entries = np.concatenate(frames)
+        entries = joined(frames)
         known = entries[entries["due_ms"] <= self._known_ms]
         if not known.size:
             return
         self._set_fresh([*self._fresh, known], min(self._fresh_due_ms, int(known["due_ms"].min())))
         if sum(some.size for some in self._fresh) > self._head_entries:
-            self._set_head(in_order(np.concatenate([self._head, *self._fresh])))
+            self._set_head(in_order(joined([self._head, *self._fresh])))
             self._set_fresh([], _FAR_MS)
             self._cut_head()
 
@@ -131,9 +132,9 @@ class TimerIndex:
         """Return the known entries behind the table's cursor that are due up to a time, in order."""
         found = self._head[: np.searchsorted(self._head_due, limit_ms, side="right")]
         if self._fresh_due_ms <= limit_ms:
-            fresh = np.concatenate(self._fresh)
+            fresh = joined(self._fresh)
             self._fresh = [fresh]
-            found = in_order(np.concatenate([found, fresh[fresh["due_ms"] <= limit_ms]]))
+            found = in_order(joined([found, fresh[fresh["due_ms"] <= limit_ms]]))
         return behind(found, table.cursor)
 
     def passed(self, cursor: DueKey) -> None:
@@ -143,7 +144,7 @@ class TimerIndex:
         first += int((self._head["log_offset"][first:end] <= np.uint64(max(0, cursor.log_offset))).sum())
         self._head, self._head_due = self._head[first:], self._head_due[first:]
         if self._fresh_due_ms <= cursor.due_ms:
-            fresh = behind(np.concatenate(self._fresh), cursor)
+            fresh = behind(joined(self._fresh), cursor)
             self._set_fresh([fresh] if fresh.size else [], int(fresh["due_ms"].min(initial=_FAR_MS)))
         for window in [each for each in self.written if each < cursor.due_ms // WINDOW_MS]:
             del self.written[window]
@@ -280,11 +281,11 @@ def _earliest(chunks: Iterable[Entries], cursor: DueKey, count: int) -> tuple[En
         kept.append(some)
         size += some.size
         if size > 2 * count:
-            whole = np.concatenate(kept)
+            whole = joined(kept)
             known_ms = int(np.partition(whole["due_ms"], count)[count])
             kept = [whole[whole["due_ms"] <= known_ms]]
             size = kept[0].size
-    return in_order(np.concatenate(kept)), known_ms
+    return in_order(joined(kept)), known_ms
 
 
 def entries_of(frame: Frame) -> Entries:

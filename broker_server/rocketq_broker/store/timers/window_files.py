@@ -20,7 +20,7 @@ import numpy as np
 from rocketq_broker.store.disk.files import Data, Files
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.machines.timer_table import WINDOW_MS
-from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window
+from rocketq_broker.store.timers.entries import ENTRY, ENTRY_BYTES, Entries, by_window, joined
 
 DIRECTORY: Final = "timers"
 #: Entries that are read at once.
@@ -64,7 +64,7 @@ class WindowFiles:
         made: WindowMarks = {}
         for window, parts in windows.items():
             mark = marks.get(window, NO_MARK)
-            some = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            some = joined(parts)
             data = some.tobytes()
             path = self.path(window)
             self._handles.get(path, create=True).write([data], mark.entries * ENTRY_BYTES)

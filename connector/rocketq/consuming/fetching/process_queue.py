@@ -17,14 +17,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from rocketq.consuming.consumed_message import Delivery, FailHandler
 from rocketq.consuming.fetching.slice_buffer import SliceBuffer
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
+from rocketq.protocol.column_values import numbers
 from rocketq.protocol.frame_slices import FrameSlice
+
+#: The only row of a part of one message.
+_FIRST: Final = numbers(np.zeros(1, np.int64))
 
 
 @dataclass(slots=True)
@@ -233,7 +239,7 @@ class ProcessQueue:
         delivery.acknowledge(row, row + 1)
         piece = delivery.piece.part(row, 1)
         alone = pa.record_batch(
-            [column.take(pa.array([0])) for column in piece.batch.columns], schema=piece.batch.schema
+            [column.take(_FIRST) for column in piece.batch.columns], schema=piece.batch.schema
         )
         again = Delivery(
             self.queue, replace(piece, batch=alone), int(alone.nbytes), delivery.attempt + 1,

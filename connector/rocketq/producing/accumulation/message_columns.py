@@ -7,14 +7,14 @@ Arrow makes a batch of all rows at once, on the thread that sends it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY, Message
 from rocketq.producing.unique_ids import IdRange, identified
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, present_properties
+from rocketq.protocol.column_values import byte_strings, optional_bytes
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, properties_column
 
 _TYPES = {field.name: field.type for field in MESSAGE_SCHEMA}
 
@@ -95,8 +95,8 @@ class MessageColumns:
         rows = len(self)
         columns = {
             "key": self._sparse(self._keys, "key"),
-            "tag": self._sparse(self._tags, "tag"),
-            "body": pa.array(self._bodies, _TYPES["body"]),
+            "tag": self._sparse({row: tag.encode() for row, tag in self._tags.items()}, "tag"),
+            "body": byte_strings(self._bodies),
             "properties": self._property_column(),
             "born_at": pa.Array.from_buffers(
                 _TYPES["born_at"], rows, [None, pa.py_buffer(self._born_at_us)], 0
@@ -106,17 +106,17 @@ class MessageColumns:
         return batch if ids is None else identified(batch, ids)
 
     def _property_column(self) -> pa.Array:
-        pairs = {row: list(properties.items()) for row, properties in self._properties.items()}
-        column = self._sparse(pairs, "properties")
-        return present_properties(column) if pairs else column
+        rows = len(self)
+        if not self._properties:
+            return nulls(rows, _TYPES["properties"])
+        return properties_column(list(map(self._properties.get, range(rows))))
 
-    def _sparse(self, values: Mapping[int, Any], name: str) -> pa.Array:
+    def _sparse(self, values: Mapping[int, bytes], name: str) -> pa.Array:
         """Return a column of which some rows have a value."""
         rows = len(self)
         if not values:
             return nulls(rows, _TYPES[name])
-        given: Sequence[Any] = list(values.values())
-        return pa.array(given if len(given) == rows else list(map(values.get, range(rows))), _TYPES[name])
+        return optional_bytes(list(map(values.get, range(rows))), _TYPES[name])
 
     def own_ids(self) -> dict[int, str]:
         """Return the ids that callers gave in the properties, by row."""

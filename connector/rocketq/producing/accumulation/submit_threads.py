@@ -36,6 +36,7 @@ from rocketq.producing.accumulation.accumulator import (
 from rocketq.producing.accumulation.message_columns import fields_size
 from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.unique_ids import UNIQUE_IDS
+from rocketq.protocol.column_values import numbers
 
 log = logging.getLogger("rocketq.producing.producer")
 
@@ -219,7 +220,7 @@ class Pipeline:
         if rows is None:
             return self._send(batch.destination, made, batch.orders)
         orders = [batch.orders[row] for row in rows] if batch.orders else []
-        return self._send(batch.destination, made.take(pa.array(rows)), orders)
+        return self._send(batch.destination, made.take(numbers(np.array(rows, np.int64))), orders)
 
 
 def _failed_rows(rows: list[int] | None, count: int, parts: list[tuple[Rows, SendResult]]) -> list[int]:

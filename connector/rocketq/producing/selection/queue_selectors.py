@@ -33,6 +33,7 @@ from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.model import MessageQueue
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.column_values import numbers
 from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
 from rocketq.protocol.message_schema import TEXT_COLUMNS
 
@@ -310,7 +311,7 @@ def divided(
     narrow = chosen.astype(np.uint16) if len(queues) <= 1 << 16 else chosen
     order = np.argsort(narrow, kind="stable")
     counts = np.bincount(chosen, minlength=len(queues))
-    gathered = batch if _is_sorted(order) else batch.take(pa.array(order))
+    gathered = batch if _is_sorted(order) else batch.take(numbers(order))
     slices = []
     begin = 0
     for index in np.flatnonzero(counts).tolist():

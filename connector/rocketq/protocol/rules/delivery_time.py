@@ -30,6 +30,17 @@ import pyarrow.compute as pc
 
 from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.errors.message_errors import InvalidMessage
+from rocketq.protocol.column_values import (
+    flags,
+    int64s_of,
+    mask_of,
+    number,
+    numbers,
+    offsets_of,
+    repeated,
+    text,
+)
+from rocketq.protocol.column_values import texts as text_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 
 DELIVER_MS: Final = "TIMER_DELIVER_MS"
@@ -53,8 +64,9 @@ NO_TIME: Final = -1
 Times = npt.NDArray[np.int64]
 
 _PROPERTIES: Final = MESSAGE_SCHEMA.get_field_index("properties")
-_NAMES: Final = pa.array(DELIVERY_PROPERTIES, pa.string())
-_DIGITS_MAX: Final = 18
+_DELIVER_MS_TEXT: Final = text(DELIVER_MS)
+_NAMES: Final = text_column(DELIVERY_PROPERTIES)
+_DIGITS_MAX: Final = number(18, pa.int32())
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FIRST_BYTES: Final = np.zeros(256, np.bool_)
 _FIRST_BYTES[[name.encode()[0] for name in DELIVERY_PROPERTIES]] = True
@@ -203,12 +215,13 @@ def _times(found: _Entries, rows: int, horizon: Horizon, first_row: int) -> Time
             continue
         places, texts = found.rows, found.values
         if len(present) > 1:
-            mine = pc.equal(found.names, name)
-            places, texts = places[mine.to_numpy(zero_copy_only=False)], texts.filter(mine)
-        wrong = pc.index(_is_whole_number(texts), False).as_py()
-        if wrong >= 0:
+            mine = pc.equal(found.names, text(name))
+            places, texts = places[mask_of(mine)], texts.filter(mine)
+        is_wrong = mask_of(pc.invert(_is_whole_number(texts)))
+        if is_wrong.any():
+            wrong = int(is_wrong.argmax())
             raise _no_number(name, texts[wrong].as_py(), first_row + int(places[wrong]))
-        own = _absolute(name, pc.cast(texts, pa.int64()).to_numpy(), horizon.now_ms)
+        own = _absolute(name, int64s_of(pc.cast(texts, pa.int64())), horizon.now_ms)
         far = np.flatnonzero(own - horizon.now_ms > horizon.delay_ms_max)
         if far.size:
             place = int(far[0])
@@ -229,7 +242,7 @@ def check_batch_delivery(batch: pa.RecordBatch, first_row: int = 0) -> None:
 def with_property(batch: pa.RecordBatch, name: str, value: str) -> pa.RecordBatch:
     """Return a batch whose messages all have one delivery property, and no other."""
     rows = np.arange(batch.num_rows)
-    return _with_values(batch, rows, name, pa.array([value] * batch.num_rows, pa.string()))
+    return _with_values(batch, rows, name, repeated(value, batch.num_rows))
 
 
 def stored_times(batch: pa.RecordBatch) -> Times:
@@ -237,7 +250,7 @@ def stored_times(batch: pa.RecordBatch) -> Times:
     times = np.full(batch.num_rows, NO_TIME, np.int64)
     found = _entries(batch.column(_PROPERTIES))
     if found is not None:
-        times[found.rows] = pc.cast(found.values, pa.int64()).to_numpy()
+        times[found.rows] = int64s_of(pc.cast(found.values, pa.int64()))
     return times
 
 
@@ -248,13 +261,12 @@ def column_times(column: pa.Array | pa.ChunkedArray) -> Times:
     """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):
-        whole = pa.array([], column.type)
+        whole = pa.nulls(0, column.type)
     if pa.types.is_timestamp(whole.type) and whole.type.tz is not None:
         exact_us = pc.cast(pc.cast(whole, pa.timestamp("us", tz=whole.type.tz), safe=False), pa.int64())
-        exact_us = pc.fill_null(exact_us, NO_TIME * 1000)
-        times: Times = -(-exact_us.to_numpy(zero_copy_only=False) // 1000)
+        times: Times = -(-int64s_of(pc.fill_null(exact_us, number(NO_TIME * 1000))) // 1000)
     elif pa.types.is_integer(whole.type):
-        times = pc.fill_null(pc.cast(whole, pa.int64()), NO_TIME).to_numpy(zero_copy_only=False)
+        times = int64s_of(pc.fill_null(pc.cast(whole, pa.int64()), number(NO_TIME)))
     elif pa.types.is_null(whole.type):
         times = np.full(len(whole), NO_TIME, np.int64)
     else:
@@ -278,7 +290,7 @@ def with_times(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
     if found is not None and _is_stored_form(found):
         return batch
     timed = np.flatnonzero(times != NO_TIME)
-    return _with_values(batch, timed, DELIVER_MS, pc.cast(pa.array(times[timed]), pa.string()))
+    return _with_values(batch, timed, DELIVER_MS, pc.cast(numbers(times[timed]), pa.string()))
 
 
 def _with_values(
@@ -287,17 +299,17 @@ def _with_values(
     """Return a batch in which the rows `timed` have one delivery property, and no row has another."""
     column = batch.column(_PROPERTIES)
     rows, names, values = _all_entries(column)
-    kept = ~pc.is_in(names, value_set=_NAMES).to_numpy(zero_copy_only=False)
-    names = pa.concat_arrays([names.filter(pa.array(kept)), pa.array([name] * len(timed), pa.string())])
-    values = pa.concat_arrays([values.filter(pa.array(kept)), texts])
+    kept = ~mask_of(pc.is_in(names, value_set=_NAMES))
+    names = pa.concat_arrays([names.filter(flags(kept)), repeated(name, len(timed))])
+    values = pa.concat_arrays([values.filter(flags(kept)), texts])
     owners = np.concatenate([rows[kept], timed])
-    order = pa.array(np.argsort(owners, kind="stable"))
+    order = numbers(np.argsort(owners, kind="stable"))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=batch.num_rows))])
-    is_null = column.is_null().to_numpy(zero_copy_only=False).copy()
+    is_null = mask_of(column.is_null())
     is_null[timed] = False
     made = pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), names.take(order), values.take(order), PROPERTIES_TYPE,
-        mask=pa.array(is_null),
+        numbers(offsets.astype(np.int32)), names.take(order), values.take(order), PROPERTIES_TYPE,
+        mask=flags(is_null),
     )  # fmt: skip
     return batch.set_column(_PROPERTIES, MESSAGE_SCHEMA.field(_PROPERTIES), made)
 
@@ -309,13 +321,13 @@ def _entries(column: pa.MapArray) -> _Entries | None:
     """
     if column.null_count == len(column):
         return None
-    offsets = column.offsets.to_numpy()
+    offsets = offsets_of(column)
     names = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
     if not _may_be_timed(names):
         return None
     found = _all_entries(column)
     chosen = pc.is_in(found.names, value_set=_NAMES)
-    places = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+    places = np.flatnonzero(mask_of(chosen))
     if places.size == len(found.names):
         return found if places.size else None
     if not places.size:
@@ -325,18 +337,18 @@ def _entries(column: pa.MapArray) -> _Entries | None:
 
 def _is_stored_form(found: _Entries) -> bool:
     """Whether all of these are DELIVER_MS."""
-    return bool(pc.all(pc.equal(found.names, DELIVER_MS)).as_py())
+    return bool(pc.all(pc.equal(found.names, _DELIVER_MS_TEXT)).as_py())
 
 
 def _all_entries(column: pa.MapArray) -> _Entries:
     """Return every property; a null map has none, even where bytes lie behind it."""
-    offsets = column.offsets.to_numpy()
+    offsets = offsets_of(column)
     first, count = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
     names, values = column.keys.slice(first, count), column.items.slice(first, count)
     rows = np.repeat(np.arange(len(column)), np.diff(offsets))
     if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)[rows]
-        rows, names, values = rows[valid], names.filter(pa.array(valid)), values.filter(pa.array(valid))
+        valid = mask_of(column.is_valid())[rows]
+        rows, names, values = rows[valid], names.filter(flags(valid)), values.filter(flags(valid))
     return _Entries(rows, names, values)
 
 

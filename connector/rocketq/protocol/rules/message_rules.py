@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.errors.message_errors import InvalidMessage
+from rocketq.protocol.column_values import mask_of, numbers, offsets_of, texts
 from rocketq.protocol.filters.tags import NOT_IN_A_TAG, why_no_tag
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.rules.system_properties import (
@@ -37,8 +38,8 @@ _TAG_HINT: Final = (
 )
 _TAG, _PROPERTIES = (MESSAGE_SCHEMA.get_field_index(name) for name in ("tag", "properties"))
 _NO_TAG: Final = rf"\A\*?\z|{NOT_IN_A_TAG}"
-_REFUSED: Final = pa.array(list(REFUSED), pa.string())
-_HONOURED: Final = pa.array(sorted(HONOURED), pa.string())
+_REFUSED: Final = texts(sorted(REFUSED))
+_HONOURED: Final = texts(sorted(HONOURED))
 
 
 def _bytes_table(values: Iterable[int]) -> npt.NDArray[np.bool_]:
@@ -96,14 +97,14 @@ def _refused_property(column: pa.MapArray) -> tuple[int, str] | None:
     """Return the first row that has a refused property, and the property's name."""
     if column.null_count == len(column):
         return None
-    offsets = column.offsets.to_numpy()
+    offsets = offsets_of(column)
     first, last = int(offsets[0]), int(offsets[-1])
     # Of a slice, Arrow gives the names of the whole.
     names = column.keys.slice(first, last - first)
     suspects = _suspects(names)
     if not suspects.size:
         return None
-    chosen = names.take(pa.array(suspects))
+    chosen = names.take(numbers(suspects))
     honoured = pc.is_in(chosen, value_set=_HONOURED)
     if pc.all(honoured).as_py():
         return None
@@ -111,7 +112,7 @@ def _refused_property(column: pa.MapArray) -> tuple[int, str] | None:
     for prefix in REFUSED_PREFIXES:
         refused = pc.or_(refused, pc.starts_with(chosen, prefix))
     refused = pc.and_not(refused, honoured)
-    found = suspects[refused.to_numpy(zero_copy_only=False)]
+    found = suspects[mask_of(refused)]
     rows = np.searchsorted(offsets - first, found, side="right") - 1
     for row, place in zip(rows.tolist(), found.tolist(), strict=True):
         # A null map has no entries, even where bytes lie behind it.
@@ -132,8 +133,8 @@ def _suspects(names: pa.StringArray) -> npt.NDArray[np.int64]:
 
 
 def _first_true(found: pa.BooleanArray) -> int | None:
-    place: int = pc.index(found, True).as_py()
-    return None if place < 0 else place
+    mask = mask_of(found)
+    return int(mask.argmax()) if mask.any() else None
 
 
 def _invalid_tag(tag: str, why: str, row: int | None) -> InvalidMessage:
