@@ -30,6 +30,8 @@ INVISIBLE_MS: Final = 3_000
 SESSION: Final = ("--session-timeout-ms", "3000")
 QUEUES: Final = 2
 MEMBERS_MAX: Final = 3
+#: The pause between two looks, each of which makes calls and reads files.
+LOOK_S: Final = 0.1
 
 
 class Scene:
@@ -87,7 +89,7 @@ class Scene:
         elsewhere = {queue: end for queue, end in self.stored().items() if queue[0] != server}
         self.cluster.pause(server)
         try:
-            wait_until(lambda: not lost(elsewhere, handled_by(*self.shared.files)))
+            wait_until(lambda: not lost(elsewhere, handled_by(*self.shared.files)), LOOK_S)
         finally:
             self.cluster.resume(server)
 
@@ -95,7 +97,7 @@ class Scene:
         """Stop a member until the others have its queues and all messages, and have it go on."""
         chosen.send_signal(signal.SIGSTOP)
         try:
-            wait_until(lambda: group.have_covered(self.sent))
+            wait_until(lambda: group.have_covered(self.sent), LOOK_S)
         finally:
             chosen.send_signal(signal.SIGCONT)
 
@@ -160,8 +162,8 @@ def run_history(topic: str, directory: Path, seed: int, faults: int) -> None:
                 if number < faults:
                     scene.fault(chance)
                 for group in scene.groups:
-                    wait_until(lambda group=group: scene.is_shared_out(group))
-            wait_until(scene.is_settled)
+                    wait_until(partial(scene.is_shared_out, group), LOOK_S)
+            wait_until(scene.is_settled, LOOK_S)
         finally:
             scene.close()
         stored = scene.stored()
@@ -181,6 +183,7 @@ def test_groups_lose_nothing_while_processes_are_killed_stopped_and_started(
     run_history(topic, tmp_path, seed, faults=2)
 
 
+@pytest.mark.slow
 def test_groups_handle_each_message_once_if_nothing_crashes(topic: str, tmp_path: Path) -> None:
     run_history(topic, tmp_path, seed=0, faults=0)
 
