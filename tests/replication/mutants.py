@@ -13,8 +13,8 @@ import pytest
 from msgspec import structs
 
 from rocketq.model import FlushMode
+from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.replication import incarnation, record_changes, replica
-from rocketq_broker.replication.epoch_lineage import EpochLineage
 from rocketq_broker.replication.fetching import Diverged
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import KeepStanding, Replica

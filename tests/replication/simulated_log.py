@@ -6,8 +6,7 @@ import random
 from typing import NamedTuple
 
 from rocketq.model import FlushMode
-from rocketq_broker.replication.epoch_lineage import EpochLineage
-from rocketq_broker.replication.fetching import LogView
+from rocketq_broker.epoch_lineage import EpochLineage, LogView
 
 
 class SimFrame(NamedTuple):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq_broker.replication.epoch_lineage import EpochLineage
-from rocketq_broker.replication.fetching import BeginsLater, Diverged, FetchPlace, LogView, Shipment, compared
+from rocketq_broker.epoch_lineage import EpochLineage, LogView
+from rocketq_broker.replication.fetching import BeginsLater, Diverged, FetchPlace, Shipment, compared
 
 
 class Frame(NamedTuple):

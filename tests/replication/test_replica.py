@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rocketq.errors import ElectionRefused, EpochAhead, ForeignReplica, NotMaster, ReplicaUnknown, StaleEpoch
-from rocketq_broker.replication.epoch_lineage import EpochLineage
+from rocketq_broker.epoch_lineage import EpochLineage, LogView
 from rocketq_broker.replication.errors import ConfirmedDiverged, ForeignLog, RegisterWentBack, ReplicaReplaced
-from rocketq_broker.replication.fetching import Diverged, Fetch, FetchPlace, LogView, Shipment
+from rocketq_broker.replication.fetching import Diverged, Fetch, FetchPlace, Shipment
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
 from rocketq_broker.replication.record_changes import elected, elected_uncleanly, expanded, founded, joined
 from rocketq_broker.replication.replica import (

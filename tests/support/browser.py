@@ -145,10 +145,11 @@ class Page:
         return told["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Wait until an expression is true."""
+        """Wait until an expression is true; while a page is loaded it may be an error."""
         deadline = time.monotonic() + WAIT_S
         pause = threading.Event()
-        while not self.value(expression):
+        tried = f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
+        while not self.value(tried):
             assert time.monotonic() < deadline, f"it did not come about in {WAIT_S} s: {expression}"
             pause.wait(0.02)
 

@@ -12,25 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketq_broker.replication.epoch_lineage import EpochLineage
+from rocketq_broker.epoch_lineage import LogView
 from rocketq_broker.replication.group_record import ReplicaId
-
-
-@dataclass(frozen=True, slots=True)
-class LogView:
-    """A log as a decision needs it: its lineage, its end, and how far it is kept through a crash.
-
-    Under sync flush `held` is the durable end. Under async flush it is the written end; whoever then loses
-    what was written comes back in a new incarnation.
-    """
-
-    lineage: EpochLineage
-    end: int
-    held: int
-
-    @property
-    def begin(self) -> int:
-        return self.lineage.begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from rocketq.errors.replication_errors import (
     ReplicaUnknown,
     StaleEpoch,
 )
+from rocketq_broker.epoch_lineage import LogView
 from rocketq_broker.replication import record_changes
 from rocketq_broker.replication.errors import (
     CorruptGroupRecord,
@@ -39,7 +40,7 @@ from rocketq_broker.replication.errors import (
     RegisterWentBack,
     ReplicaReplaced,
 )
-from rocketq_broker.replication.fetching import Fetch, FetchAnswer, LogView, Shipment, compared
+from rocketq_broker.replication.fetching import Fetch, FetchAnswer, Shipment, compared
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.slave_role import Confirmed, SlaveRole, Step

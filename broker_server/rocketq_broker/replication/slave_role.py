@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketq_broker.epoch_lineage import LogView
 from rocketq_broker.replication.errors import ConfirmedDiverged
 from rocketq_broker.replication.fetching import (
     BeginsLater,
     Diverged,
     FetchAnswer,
     FetchPlace,
-    LogView,
     Shipment,
 )
 from rocketq_broker.replication.group_record import ReplicaId

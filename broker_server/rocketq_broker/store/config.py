@@ -74,6 +74,8 @@ class StoreConfig:
     flush_interval_ms: int = 500
     #: Sync flush answers FLUSH_DISK_TIMEOUT once a sync takes longer (RocketMQ: syncFlushTimeout).
     flush_timeout_ms: int = 5_000
+    #: A replica answers senders once its slaves take longer (RocketMQ: slaveTimeout).
+    slave_timeout_ms: int = 3_000
     #: A snapshot is due after this time or this much log, so that recovery replays little.
     snapshot_interval_ms: int = 3_000
     snapshot_log_bytes: int = 256 << 20
@@ -112,7 +114,7 @@ class StoreConfig:
             "flush_interval_ms", "snapshot_interval_ms", "snapshot_log_bytes", "queued_bytes_max",
             "group_bytes_max", "publish_bytes_max", "queue_file_units", "retention_interval_ms",
             "topics_max", "queues_max", "queue_wait_ms_max", "index_interval_ms", "flush_timeout_ms",
-            "leased_messages_max",
+            "slave_timeout_ms", "leased_messages_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise InvalidConfiguration(name, getattr(self, name), "must be at least 1")

@@ -8,6 +8,8 @@ StoreError
 ├── CorruptSnapshot     the snapshot is damaged (recovery goes on without it)
 ├── CorruptQueue        a ConsumeQueue does not lead to its messages; it can be built anew
 ├── CorruptIndex        an index file is damaged; it is built anew
+├── CorruptStanding     what a replica knows of itself is damaged
+├── ShipmentMisplaced   frames of another member do not continue this log
 ├── SegmentGone         retention removed what was about to be read
 └── LogFailed           a write or sync failed; the store stopped acknowledging
 """
@@ -101,6 +103,33 @@ class CorruptQueue(StoreError):
             f"{directory} does not lead to the message at queue offset {offset}: {why}.",
             hint="Stop the broker, remove its folder consumequeue, start it: queues are built from the log.",
             facts={"directory": directory, "offset": offset, "why": why},
+        )
+
+
+class CorruptStanding(StoreError):
+    """The file with a replica's group, epoch and incarnation does not hold what was written to it."""
+
+    code = "CORRUPT_STANDING"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The file state/standing of this replica is damaged: {why}.",
+            hint="Start the broker with an empty --data-dir: it copies the log of the group's master.",
+            facts={"why": why},
+        )
+
+
+class ShipmentMisplaced(StoreError):
+    """Frames that were fetched begin elsewhere than this log ends, or are cut where no append ends."""
+
+    code = "SHIPMENT_MISPLACED"
+    status = 409
+
+    def __init__(self, at: int, end: int, why: str) -> None:
+        super().__init__(
+            f"Frames from log offset {at} on cannot follow this log, which ends at {end}: {why}.",
+            hint="Fetch again from the end of this log; nothing was written.",
+            facts={"at": at, "end": end, "why": why},
         )
 
 

@@ -113,6 +113,8 @@ class StoreReads:
         return self._entry(name).config
 
     def _entry(self, name: str) -> TopicEntry:
+        if self._ends.unreadable is not None:
+            raise self._ends.unreadable
         entry = self._state.topics.get(name)
         if entry is None:
             check_name("topic", name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import (
@@ -23,8 +23,9 @@ from rocketq.protocol.broker_documents import (
 from rocketq.protocol.send_number import SendNumber
 from rocketq.protocol.sink_documents import StageName
 from rocketq.protocol.transaction_documents import HalfName
-from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds, LogTail, rule_of
-from rocketq_broker.store.commit.log_writer import LogWriter, WriterHooks
+from rocketq_broker.store.commit.confirmation import WriterHooks
+from rocketq_broker.store.commit.ends import ConfirmRule, ReplicaRule, rule_of
+from rocketq_broker.store.commit.log_writer import LogWriter
 from rocketq_broker.store.commit.operations import (
     AppendBatches,
     AppendOutcome,
@@ -42,20 +43,19 @@ from rocketq_broker.store.group_operations import GroupOperations
 from rocketq_broker.store.index.key_index import KeyIndex
 from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.lease_operations import LeaseOperations
-from rocketq_broker.store.log.commit_log import CommitLog
-from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.reads import PullResult, StoreReads
 from rocketq_broker.store.recovery.queue_repair import QueueRepair
-from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport
+from rocketq_broker.store.recovery.recovery import RecoveryReport
+from rocketq_broker.store.recovery.start import ABORT, recovered
+from rocketq_broker.store.replica.operations import ReplicaHooks, ReplicaOperations
+from rocketq_broker.store.replica.start import following
 from rocketq_broker.store.results import FoundMessages, StoreStatistics
 from rocketq_broker.store.sink_operations import SinkOperations
 from rocketq_broker.store.state import topic_decisions as decisions
 from rocketq_broker.store.state.state import Change, State
 from rocketq_broker.store.state.topic_decisions import TopicLimits
 from rocketq_broker.store.timer_operations import TimerOperations
-from rocketq_broker.store.timers.timer_index import TimerIndex
-from rocketq_broker.store.timers.window_files import WindowFiles
 from rocketq_broker.store.transaction_operations import HalfMessages, Outcome, TransactionOperations
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice, ClockWatch
 from rocketq_broker.store.upkeep.housekeeping import Housekeeping, TasksDue
@@ -77,8 +77,6 @@ __all__ = [
     "TransactionOperations",
 ]
 
-ABORT: Final = "abort"
-
 Done = Callable[[Any], None]
 
 
@@ -98,43 +96,40 @@ class MessageStore(StoreReads):
         on_damage: Callable[[StoreError], None] = lambda error: None,
         on_clock: Callable[[ClockNotice], None] = lambda notice: None,
         rule: ConfirmRule | None = None,
+        replica: ReplicaHooks | None = None,
     ) -> MessageStore:
         """Lock the directory, recover, and return a store that takes writes; `report` says what was found.
 
         Raises StoreLocked, LogFailed, or another StoreError if the data is not sound; the directory is then
         not locked. The hooks are called on the store's threads, possibly before `open` returns: `on_damage`
         once for each damage, `on_clock` for each step of the wall clock. `rule` moves the confirmed end
-        (default: that of the flush mode).
+        (default: that of the flush mode). With `replica` the store opens as a follower, and has a rule of
+        its own.
         """
         files = files or OSFiles(config.directory)
         clock = clock or SystemClock()
         handles = Handles(files, config.open_files_max)
         files.lock()
         try:
-            clean = not files.exists(ABORT)
-            queues = Queues(files, handles, config.queue_file_units)
-            log = CommitLog(files, handles)
-            timers = TimerIndex(WindowFiles(files, handles), log)
-            recovery = Recovery(files, log, queues, timers)
-            report = recovery.run(clean)
-            replay = recovery.replay
-            epoch = max(replay.epoch, config.epoch)
-            ends = LogEnds(replay.state, replay.stored_at_us, epoch, log.end, log.end, log.end)
-            parts = StoreParts(config, files, handles, clock, log, queues, timers, ends)
-            index = KeyIndex(files, log, queues, ends, on_damage)
+            start = recovered(config, files, handles, clock, is_replica=replica is not None)
+            parts, ends = start.parts, start.parts.ends
+            index = KeyIndex(files, parts.log, parts.queues, ends, on_damage)
             index.load()
-            repair = QueueRepair(log, queues, lambda: ends.state, ends.lock)
-            watch = ClockWatch(files, clock, replay.stored_at_us, on_clock)
+            repair = QueueRepair(parts.log, parts.queues, lambda: ends.state, ends.lock)
+            watch = ClockWatch(files, clock, start.tail.stored_at_us, on_clock)
             files.open(ABORT, create=True)
             files.sync_directory("")
             due = TasksDue(index, config.snapshot_log_bytes)
-            writer = LogWriter(
-                parts,
-                LogTail(replay.state, replay.stored_at_us, epoch),
-                rule or rule_of(config.flush),
-                WriterHooks(on_arrival, on_change, on_fault, due.committed),
-            )
-            housekeeping = Housekeeping(parts, writer, index, repair, watch, due)
+            hooks = WriterHooks(on_arrival, on_change, on_fault, due.committed)
+            if replica is None:
+                writer = LogWriter(parts, start.tail, rule or rule_of(config.flush), hooks)
+                housekeeping = Housekeeping(parts, writer, index, repair, watch, due)
+                operations = None
+            else:
+                replica_rule = ReplicaRule(rule_of(config.flush), replica.waits)
+                writer = LogWriter(parts, start.tail, replica_rule, replica.hooks(hooks))
+                housekeeping = Housekeeping(parts, writer, index, repair, watch, due, replica.on_log_moved)
+                operations = following(start, writer, index, housekeeping, replica_rule, replica, on_change)
             writer.start()
             housekeeping.start()
         except OSError as error:
@@ -143,7 +138,7 @@ class MessageStore(StoreReads):
         except BaseException:
             _let_go(handles, files)
             raise
-        return cls(parts, index, repair, writer, housekeeping, watch, report)
+        return cls(parts, index, repair, writer, housekeeping, watch, start.report, operations)
 
     def __init__(
         self,
@@ -154,6 +149,7 @@ class MessageStore(StoreReads):
         housekeeping: Housekeeping,
         watch: ClockWatch,
         report: RecoveryReport,
+        replica: ReplicaOperations | None = None,
     ) -> None:
         """Take what `open` has recovered and started; nothing else calls this."""
         super().__init__(parts, index, repair)
@@ -165,6 +161,8 @@ class MessageStore(StoreReads):
         self._limits = TopicLimits(parts.config.topics_max, parts.config.queues_max)
         #: What recovery found when the store was opened.
         self.report = report
+        #: What replication asks of the store; None if it is no replica.
+        self.replica = replica
         #: Whether the wall clock is believed, and who to ask.
         self.clock_watch = watch
         #: What can be asked of the consumer groups.
@@ -197,7 +195,7 @@ class MessageStore(StoreReads):
 
     def confirm(self) -> None:
         """Have the rule looked at again: what it depends on has changed."""
-        self._writer.confirm()
+        self._writer.confirmation.confirm()
 
     def flush(self) -> None:
         """Put the log on disk up to what is written now."""
@@ -237,12 +235,12 @@ class MessageStore(StoreReads):
         return self._housekeeping.retain()
 
     def statistics(self) -> StoreStatistics:
-        holes = self._index.holes()
+        holes, confirmation = self._index.holes(), self._writer.confirmation
         return StoreStatistics(
             self._log.begin, self._log.end, self._ends.durable, self._housekeeping.snapshot_position,
             self._index.position, len(holes), sum(each.end - each.begin for each in holes),
-            self._writer.queued_bytes, self._writer.commits, len(self._state.topics), len(self._queues),
-            len(self._handles), len(self._state.slots), self._writer.repeated_sends,
+            self._writer.queued_bytes, confirmation.commits, len(self._state.topics), len(self._queues),
+            len(self._handles), len(self._state.slots), confirmation.repeated_sends,
             self._queues.rebuilt_blocks, self.clock_watch.record,
         )  # fmt: skip
 

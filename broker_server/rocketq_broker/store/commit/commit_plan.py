@@ -41,6 +41,7 @@ from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
 from rocketq.protocol.sink_documents import Staged
+from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
 from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation, Receipt
@@ -106,6 +107,8 @@ class CommitPlan:
     durable_end: int
     epoch: int
     merge_bytes: int
+    #: Which epochs wrote the log, this commit included.
+    lineage: EpochLineage = field(default_factory=EpochLineage)
     extents: list[Extent] = field(default_factory=list)
     frames: list[FrameUnits] = field(default_factory=list)
     #: The entries of this commit's DELAYED frames for the timer index, and its marks once they are written.
@@ -392,6 +395,7 @@ class CommitPlan:
                     self.queues.written_ranges(self.state.topics, self.ends),
                     self.stored_at_us,
                     self.epoch,
+                    self.lineage,
                 )
                 # In the midst of an append it must not be where the log ends, either.
                 self._place(FrameKind.STATE, b"", states.encode(picture), unfinished=self._unfinished)

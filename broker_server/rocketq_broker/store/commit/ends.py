@@ -9,10 +9,11 @@ the commits before it leave behind, whether anyone may see them yet or not. A wr
 a rule moves the *confirmed* end behind it; only then do readers see its messages and do senders get
 their answers (RocketMQ: the confirm offset). So the next commit is planned and written while an earlier
 one waits. The rules: under asynchronous flush what is written is confirmed, under synchronous flush
-what is durable is. Replication is a third rule: what the in-sync replicas hold.
+what is durable is. Replication is a third rule: what the in-sync replicas hold, as the store is told
+(`ReplicaRule`).
 
 Invariants:
-  * confirmed <= written and durable <= written; none of the three ever falls;
+  * confirmed <= written and durable <= written; none falls, but by a cut at a follower (`LogEnds.cuts`);
   * `state` is the fold of exactly the frames below `confirmed`;
   * no reader gets a message at or behind `confirmed`.
 """
@@ -23,7 +24,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rocketq.errors import RocketqError
 from rocketq.model import FlushMode
+from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.state.state import State
 
 
@@ -37,6 +40,12 @@ class LogEnds:
     written: int
     durable: int
     confirmed: int
+    #: Which epochs wrote the log up to `written`.
+    lineage: EpochLineage = field(default_factory=EpochLineage)
+    #: How often the log was cut. Who waits for a sync compares it: what is there then may be other bytes.
+    cuts: int = 0
+    #: Why nothing can be read at this moment; None: everything confirmed can be.
+    unreadable: RocketqError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -59,6 +68,33 @@ def rule_of(flush: FlushMode) -> ConfirmRule:
     return durable_is_confirmed if flush is FlushMode.SYNC else written_is_confirmed
 
 
+class ReplicaRule:
+    """The rule of a replica: the confirmed end is where the group's decisions say, never beyond the local
+    rule's.
+
+    A master that does not wait for its slaves (asynchronous replication) has the local rule alone.
+    """
+
+    def __init__(self, local: ConfirmRule, waits: bool) -> None:
+        self._local = local
+        self._waits = waits
+        #: Whether this store has the writer on.
+        self.in_office = False
+        self._told = 0
+
+    def __call__(self, ends: LogEnds) -> int:
+        end = self._local(ends)
+        return end if self.in_office and not self._waits else min(end, self._told)
+
+    def tell(self, end: int) -> None:
+        """Let the confirmed end move up to `end`; it does not go back by this."""
+        self._told = max(self._told, end)
+
+    def cut(self, end: int) -> None:
+        """Take back what was told beyond `end`, which is cut off."""
+        self._told = min(self._told, end)
+
+
 @dataclass(slots=True)
 class LogTail:
     """What the next commit is planned from; only the log writer's thread has it.
@@ -70,3 +106,4 @@ class LogTail:
     state: State
     stored_at_us: int
     epoch: int
+    lineage: EpochLineage = field(default_factory=EpochLineage)

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from rocketq.errors import BrokerUnavailable, RocketqError, SystemBusy
-from rocketq_broker.store.commit.operations import AppendBatches, Operation
+from rocketq_broker.store.commit.operations import AppendBatches, Operation, WorkAlone
 from rocketq_broker.store.config import StoreConfig
 
 #: How long a full inbox tells senders to wait: roughly the time of one or two commits; milliseconds.
@@ -33,6 +33,8 @@ class Inbox:
         self._lock = threading.Lock()
         #: Why appends are refused while everything else goes on, by who says so.
         self._append_refusals: dict[str, RocketqError] = {}
+        #: Why changes are refused as well, and nothing but `WorkAlone` is taken.
+        self._write_refusals: dict[str, RocketqError] = {}
         self.queued_bytes = 0
         #: Why nothing is taken any more; empty while the inbox is open.
         self.closed_why = ""
@@ -48,6 +50,8 @@ class Inbox:
         with self._lock:
             if self.closed_why:
                 raise BrokerUnavailable(self._config.broker, self.closed_why)
+            if self._write_refusals and not isinstance(operation, WorkAlone):
+                raise next(iter(self._write_refusals.values()))
             if self._append_refusals and isinstance(operation, AppendBatches):
                 raise next(iter(self._append_refusals.values()))
             if self.queued_bytes and self.queued_bytes + size > self._config.queued_bytes_max:
@@ -65,10 +69,17 @@ class Inbox:
 
     def refuse_appends(self, who: str, error: RocketqError | None) -> None:
         """Refuse appends with this error until the same `who` takes it back with None."""
+        self._refuse(self._append_refusals, who, error)
+
+    def refuse_writes(self, who: str, error: RocketqError | None) -> None:
+        """Refuse appends and changes with this error until the same `who` takes it back with None."""
+        self._refuse(self._write_refusals, who, error)
+
+    def _refuse(self, refusals: dict[str, RocketqError], who: str, error: RocketqError | None) -> None:
         with self._lock:
-            self._append_refusals.pop(who, None)
+            refusals.pop(who, None)
             if error is not None:
-                self._append_refusals[who] = error
+                refusals[who] = error
 
     def close(self, why: str, *, anew: bool = False) -> None:
         """Take nothing more, and let the writer end behind what was taken; `anew` replaces the reason."""

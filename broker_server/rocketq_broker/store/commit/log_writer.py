@@ -26,55 +26,33 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError, StoreFull, SystemBusy
-from rocketq.model import FlushMode, SendStatus
-from rocketq_broker.store.commit.answers import answer_of, call_all
+from rocketq.model import FlushMode
 from rocketq_broker.store.commit.commit_plan import CommitPlan
-from rocketq_broker.store.commit.ends import ConfirmRule, LogTail
+from rocketq_broker.store.commit.confirmation import Confirmation, Shown, WriterHooks, WrittenGroup
+from rocketq_broker.store.commit.ends import ConfirmRule, LogTail, rule_of
 from rocketq_broker.store.commit.held_copies import read_copies
 from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
-from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation, Receipt
+from rocketq_broker.store.commit.operations import AppendBatches, Operation, WorkAlone
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.commit.sync_delay import SyncDelay
 from rocketq_broker.store.disk.files import FULL_ERRORS
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey
-from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.timers.deliveries import Deliveries
+
+T = TypeVar("T")
 
 #: An idle writer looks at the clock at least this often while delayed messages are outstanding; seconds.
 _IDLE_S_MAX = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class WriterHooks:
-    """Whom the writer tells. Called on the thread that confirms; `on_fault` on the thread that failed.
-
-    `on_arrival` gets the (topic, queue) pairs that have new messages, `on_commit` the confirmed log offset.
-    """
-
-    on_arrival: Callable[[Collection[tuple[str, int]]], None]
-    on_change: Callable[[], None]
-    on_fault: Callable[[StoreError], None]
-    on_commit: Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A commit group that lies in the log below `end` and waits to be confirmed since `at_ms` (monotonic)."""
-
-    plan: CommitPlan
-    end: int
-    at_ms: int
 
 
 class LogWriter:
@@ -90,25 +68,19 @@ class LogWriter:
         self._timers = parts.timers
         self._deliveries = Deliveries(parts.timers, parts.log, parts.config.publish_bytes_max)
         self._tail = tail
-        self._rule = rule
         self._hooks = hooks
         self._inbox = Inbox(parts.config)
-        #: Guards `_failure`, and the receipts of plans, which `answer_slow_flush` may take.
+        #: Guards `_failure`.
         self._lock = threading.Lock()
         self._failure: StoreError | None = None
-        #: Written commit groups in the order of the log, and the lock under which they are confirmed.
-        self._unconfirmed: deque[_Written] = deque()
-        self._confirming = threading.Lock()
+        #: What is written and not confirmed.
+        self.confirmation = Confirmation(parts, rule, rule_of(parts.config.flush), hooks, self.fail)
+        #: Whether this store follows a master: then the thread does what others hand it (`alone`), no more.
+        self._is_following = False
         self._sync_delay = SyncDelay()
-        #: Operations that wait until the held frames of a name have been copied.
-        self._awaiting: dict[CopyName, list[ChangeState]] = {}
         #: The error that paused copying, until `resume_copying`; None while copying goes on.
         self.copying_paused_by: RocketqError | None = None
         self._thread = threading.Thread(target=self._run, name="rocketq-log-writer", daemon=True)
-        #: How many commit groups were confirmed.
-        self.commits = 0
-        #: How many numbered sends came again and were answered with their first places.
-        self.repeated_sends = 0
 
     # --- any thread -------------------------------------------------------------------
 
@@ -130,6 +102,34 @@ class LogWriter:
         """Refuse appends with this error until the same `who` takes it back with None."""
         self._inbox.refuse_appends(who, error)
 
+    def refuse_writes(self, who: str, error: RocketqError | None) -> None:
+        """Refuse appends and changes with this error until the same `who` takes it back with None."""
+        self._inbox.refuse_writes(who, error)
+
+    def alone(self, work: Callable[[LogTail], T]) -> T:
+        """Have work done on the writer's thread between two commit groups; return or raise what it does.
+
+        The caller waits. It is not the writer's thread, nor one that the writer's hooks wait for.
+        """
+        future: Future[T | RocketqError] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work(self._tail))
+            except Exception as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
+
+        self._inbox.submit(WorkAlone(run, future.set_result), wake=True)
+        result = future.result()
+        if isinstance(result, RocketqError):
+            raise result
+        return result
+
+    def follow(self, is_following: bool) -> None:
+        """Stop copying and delivering, or begin again; called within `alone`."""
+        self._is_following = is_following
+        self.copying_paused_by = None
+
     def resume_copying(self) -> None:
         """Go on copying held frames, if a full disk or damage made it pause; called from time to time."""
         if self.copying_paused_by is not None:
@@ -143,26 +143,6 @@ class LogWriter:
     @property
     def queued_bytes(self) -> int:
         return self._inbox.queued_bytes
-
-    def confirm(self) -> None:
-        """Move the confirmed end as far as the rule says; show and answer the commit groups below it."""
-        with self._confirming:
-            confirmed = self._rule(self._ends)
-            while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
-                written = self._unconfirmed.popleft()
-                before = self._ends.state.topics.data_version
-                try:
-                    self._show(written)
-                except OSError as error:
-                    failure = LogFailed("be rid of a deleted topic's files", str(error))
-                    self._unconfirmed.appendleft(written)
-                    self.fail(failure)
-                    return
-                self.commits += 1
-                self.repeated_sends += written.plan.repeated
-                call_all(self._answers(written.plan))
-                self._announce(written.plan, written.plan.state.topics.data_version != before)
-                self._hooks.on_commit(written.end)
 
     def stop(self) -> None:
         """Commit what has been taken, then end the thread; later operations are refused."""
@@ -200,7 +180,21 @@ class LogWriter:
                 continue
             if not (operations or (running and self._has_to_copy)):
                 continue
-            self._commit(self._in_time(operations))
+            self._serve_in_order(self._in_time(operations))
+
+    def _serve_in_order(self, operations: list[Operation]) -> None:
+        """Commit operations together, but for work that is to be alone: it divides them."""
+        together: list[Operation] = []
+        for operation in operations:
+            if isinstance(operation, WorkAlone):
+                if together:
+                    self._commit(together)
+                    together = []
+                operation.work()
+            else:
+                together.append(operation)
+        if together or not operations:
+            self._commit(together)
 
     def _take(self, operations: list[Operation]) -> bool:
         """Wait for an operation and take all that wait; return False when the inbox is closed and empty.
@@ -223,8 +217,13 @@ class LogWriter:
                 return
 
     @property
+    def _stands_still(self) -> bool:
+        """Whether nothing is copied or delivered now."""
+        return self._failure is not None or self._is_following or self.copying_paused_by is not None
+
+    @property
     def _has_to_copy(self) -> bool:
-        if self._failure is not None or self.copying_paused_by is not None:
+        if self._stands_still:
             return False
         at_ms = self._now_us() // 1000
         if self._tail.state.is_due(at_ms):
@@ -234,7 +233,7 @@ class LogWriter:
 
     def _idle_s(self) -> float | None:
         """Return how long an idle writer sleeps until delayed messages are due; None: until it is woken."""
-        if self._failure is not None or self.copying_paused_by is not None:
+        if self._stands_still:
             return None
         next_ms = self._next_delivery_ms()
         if next_ms is None:
@@ -276,15 +275,8 @@ class LogWriter:
         rest = self._inbox.empty()
         error = BrokerUnavailable(self._config.broker, self._inbox.closed_why)
         self._refuse(rest, error)
-        self._refuse_unconfirmed(error)
-        self._refuse_awaiting(error)
-
-    def _refuse_awaiting(self, error: RocketqError) -> None:
-        """Refuse the operations that wait for copies; the frames are copied later all the same."""
-        with self._confirming:
-            awaiting, self._awaiting = self._awaiting, {}
-        for operations in awaiting.values():
-            self._refuse(operations, error)
+        self.confirmation.refuse_waiting(error)
+        self.confirmation.refuse_awaiting(error)
 
     def _refuse(self, operations: Sequence[Operation], error: RocketqError) -> None:
         for operation in operations:
@@ -304,22 +296,26 @@ class LogWriter:
             self._fail_plan(plan, failure)
             return
         has_bytes = bool(plan.extents)
-        self._move_tail(plan)
+        self._move_tail(plan, has_bytes)
         if has_bytes and self._config.flush is FlushMode.SYNC and not self._sync(len(operations)):
             return
-        self.confirm()
+        self.confirmation.confirm()
 
-    def _move_tail(self, plan: CommitPlan) -> None:
+    def _move_tail(self, plan: CommitPlan, has_bytes: bool) -> None:
         """Plan the next commit group behind this one, which now waits to be confirmed."""
         plan.extents.clear()
         self._timers.added(plan.delayed, plan.timer_marks)
         if plan.state.timers.cursor != self._tail.state.timers.cursor:
             self._timers.passed(plan.state.timers.cursor)
         self._tail.state, self._tail.stored_at_us = plan.state, plan.stored_at_us
-        with self._confirming:
-            self._unconfirmed.append(_Written(plan, self._log.end, self._clock.monotonic_ms()))
+        if has_bytes:
+            self._tail.lineage = plan.lineage
+        written_ms = self._clock.monotonic_ms()
+        self.confirmation.add(WrittenGroup(Shown.of(plan), self._log.end, written_ms, plan))
         with self._ends.lock:
-            self._ends.written = self._log.end
+            self._ends.written, self._ends.lineage = self._log.end, self._tail.lineage
+        if has_bytes:
+            self._hooks.on_log_moved()
 
     def _sync(self, served: int) -> bool:
         """Make the log durable up to its end; return False after a failure, when the writer has stopped."""
@@ -329,73 +325,21 @@ class LogWriter:
             self._log.sync()
         except LogFailed as failure:
             self.fail(failure)
-            self._refuse_unconfirmed(BrokerUnavailable(self._config.broker, failure.message))
+            self.confirmation.refuse_waiting(BrokerUnavailable(self._config.broker, failure.message))
             return False
         sync_s = time.perf_counter() - began
         self._sync_delay = SyncDelay.after(sync_s, served, len(self._inbox))
         with self._ends.lock:
             self._ends.durable = max(self._ends.durable, end)
+        self._hooks.on_log_moved()
         return True
-
-    def _answers(self, plan: CommitPlan) -> list[tuple[Callable[[Any], None], Any]]:
-        """Return the answers of a confirmed commit group, and of operations whose copies are all made now."""
-        copied = self._no_longer_awaiting(plan)
-        return [
-            *((operation.done, answer_of(operation, plan.state)) for operation in copied),
-            *((receipt.answer, SendStatus.SEND_OK) for receipt in self._unanswered(plan)),
-            *plan.answers,
-        ]
-
-    def _no_longer_awaiting(self, plan: CommitPlan) -> list[ChangeState]:
-        """Take the operations whose held frames are in their queues, or were given up; the others wait on."""
-        for operation in plan.awaiting:
-            assert operation.awaits is not None
-            self._awaiting.setdefault(operation.awaits, []).append(operation)
-        finished = [name for name in self._awaiting if not plan.state.is_copying(name)]
-        return [operation for name in finished for operation in self._awaiting.pop(name)]
-
-    def _unanswered(self, plan: CommitPlan) -> list[Receipt]:
-        """Take the appends that no flush timeout has answered yet."""
-        with self._lock:
-            receipts, plan.receipts = plan.receipts, []
-        return receipts
-
-    def answer_slow_flush(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to senders whose commit group waits for more than `flush_timeout_ms`.
-
-        Called from time to time by another thread, because the writer's own may be in the sync.
-        """
-        oldest_ms = self._clock.monotonic_ms() - self._config.flush_timeout_ms
-        late: list[Receipt] = []
-        with self._confirming:
-            waiting = list(self._unconfirmed)
-        for written in waiting:
-            if written.at_ms <= oldest_ms:
-                late += self._unanswered(written.plan)
-        for receipt in late:
-            receipt.answer(SendStatus.FLUSH_DISK_TIMEOUT)
 
     def _fail_plan(self, plan: CommitPlan, failure: LogFailed) -> None:
         """Stop for good because of a plan that was not written."""
         self.fail(failure)
         error = BrokerUnavailable(self._config.broker, failure.message)
-        self._refuse_plan(plan, error)
-        self._refuse_unconfirmed(error)
-
-    def _refuse_unconfirmed(self, error: RocketqError) -> None:
-        """Answer every written commit group that was never confirmed; whether it is stored is not known."""
-        with self._confirming:
-            unconfirmed, self._unconfirmed = self._unconfirmed, deque()
-        for written in unconfirmed:
-            self._refuse_plan(written.plan, error)
-
-    def _refuse_plan(self, plan: CommitPlan, error: RocketqError) -> None:
-        """Answer every operation of the plan with `error`, except those that the plan refused itself."""
-        for receipt in self._unanswered(plan):
-            receipt.operation.done(error)
-        for done, value in plan.answers:
-            done(value if isinstance(value, RocketqError) else error)
-        self._refuse(plan.awaiting, error)
+        self.confirmation.refuse_plan(plan, error)
+        self.confirmation.refuse_waiting(error)
 
     def _plan(self, operations: list[Operation]) -> CommitPlan:
         tail = self._tail
@@ -407,12 +351,13 @@ class LogWriter:
             stored_at_us=self._now_us(),
             durable_end=self._ends.durable,
             epoch=tail.epoch,
+            lineage=tail.lineage.begun_at(self._log.begin).with_epoch(tail.epoch, self._log.end),
             merge_bytes=self._config.merge_bytes,
         )
         for operation in operations:
             plan.add(operation)
         plan.place_waiting()
-        if self.copying_paused_by is None:
+        if not self._stands_still:
             self._plan_copies(plan)
             self._plan_delivery(plan)
         return plan
@@ -437,7 +382,7 @@ class LogWriter:
 
     def _pause_copying(self, why: RocketqError) -> None:
         self.copying_paused_by = why
-        self._refuse_awaiting(why)
+        self.confirmation.refuse_awaiting(why)
 
     def _write_failed(self, plan: CommitPlan, before: int, error: OSError) -> None:
         """Cut the commit group off; a full disk refuses its senders, every other error stops the store."""
@@ -448,7 +393,7 @@ class LogWriter:
             return
         if error.errno in FULL_ERRORS:
             full = StoreFull(self._config.broker, 100)
-            self._refuse_plan(plan, full)
+            self.confirmation.refuse_plan(plan, full)
             if self._has_to_copy:
                 self._pause_copying(full)
             return
@@ -474,23 +419,3 @@ class LogWriter:
         if plan.delayed:
             with self._ends.lock:
                 plan.timer_marks = self._timers.write(plan.delayed)
-
-    def _show(self, written: _Written) -> None:
-        """Show a commit group to readers: its messages, and the state after it."""
-        ends, plan = self._ends, written.plan
-        with ends.lock:
-            for key, open_block in plan.open_blocks.items():
-                self._queues.make(key).advance(open_block)
-            ends.state = plan.state
-            ends.stored_at_us, ends.epoch = plan.stored_at_us, plan.epoch
-            ends.confirmed = written.end
-            self._timers.confirm(plan.timer_marks, plan.state.timers.cursor)
-            self._timers.count(plan.scheduled, plan.delivered)
-            for number in plan.deleted:
-                self._queues.drop_topic(number)
-
-    def _announce(self, plan: CommitPlan, changed: bool) -> None:
-        if plan.frames:
-            self._hooks.on_arrival({(frame.topic, frame.key[1]) for frame in plan.frames})
-        if changed:
-            self._hooks.on_change()

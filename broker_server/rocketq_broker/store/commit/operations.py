@@ -94,7 +94,16 @@ class ChangeState:
     size: int = 0
 
 
-Operation = AppendBatches | ChangeState
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkAlone:
+    """An operation: work on the log writer's thread, between two commit groups."""
+
+    work: Callable[[], Any]
+    done: Callable[[Any], None]
+    size: int = 0
+
+
+Operation = AppendBatches | ChangeState | WorkAlone
 
 
 @dataclass(slots=True)

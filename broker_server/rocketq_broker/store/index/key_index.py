@@ -102,7 +102,7 @@ class KeyIndex:
         self._on_damage = on_damage
         self._lock = threading.Lock()
         #: Held while the index is built: one thread at a time reads the log or writes a file.
-        self._building = threading.RLock()
+        self.building = threading.RLock()
         self._index: list[IndexFile] = []
         self._recent: list[Entries] = []
         self._recent_entries = 0
@@ -141,6 +141,13 @@ class KeyIndex:
             at = self._log.begin
         self._restart(self._log.begin if at is None else at)
 
+    def reload(self) -> None:
+        """Begin again with the files that fit the log, which was cut; called while `building` is held."""
+        with self._lock:
+            self._index = []
+            self._met.clear()
+        self.load()
+
     def _restart(self, at: int) -> None:
         self._recent, self._recent_entries, self._recent_holes = [], 0, []
         self._stretch = Stretch(at, at, 0, 0)
@@ -152,7 +159,7 @@ class KeyIndex:
 
     def catch_up(self) -> bool:
         """Index up to `STEP_BYTES` of what is on disk and not indexed; return whether more is left."""
-        with self._building:
+        with self.building:
             end = min(self._ends.durable, self._ends.confirmed)
             begin = max(self.position, self._log.begin)
             for step in walk(self._log, begin, end):
@@ -180,7 +187,7 @@ class KeyIndex:
 
     def write_file(self) -> None:
         """Put what is in memory into a file, together with the last one if that is small."""
-        with self._building:
+        with self.building:
             if self._stretch.begin == self._stretch.end:
                 return
             runs, stretch, replaced = list(self._recent), self._stretch, None
@@ -204,6 +211,14 @@ class KeyIndex:
             known = [*indexed, *(hole for hole in self._met.values() if hole not in indexed)]
         return [each for each in known if each.end > self._log.begin]
 
+    def healed(self, begin: int, end: int) -> None:
+        """Forget what searches met in a part of the log that is sound again.
+
+        What the indexer passed over there is indexed at the next start (`load`).
+        """
+        with self._lock:
+            self._met = {at: hole for at, hole in self._met.items() if not begin <= at < end}
+
     def _is_readable(self, hole: Hole) -> bool:
         if hole.begin < self._log.begin:
             return False
@@ -216,7 +231,7 @@ class KeyIndex:
 
     def forget_below(self, log_begin: int) -> None:
         """Remove the files whose stretch of the log is gone."""
-        with self._building, self._lock:
+        with self.building, self._lock:
             gone = [each for each in self._index if each.stretch.end <= log_begin]
             self._index = self._index[len(gone) :]
             if self.position < log_begin:
@@ -291,7 +306,7 @@ class KeyIndex:
 
     def _rebuilt(self, damaged: IndexFile) -> IndexFile:
         """Build a file anew from the log."""
-        with self._building:
+        with self.building:
             current = next((each for each in self._index if each.path == damaged.path), damaged)
             if current is not damaged:
                 return current

@@ -278,6 +278,12 @@ class CommitLog:
             file.sync()
         self.end = end
 
+    def begin_anew(self, begin: int) -> None:
+        """Drop all segments, and begin an empty one at log offset `begin`; durable on return."""
+        self.truncate(0)
+        self.end = begin
+        self._open_segment(begin)
+
     def remove_oldest(self, count: int) -> None:
         """Remove the first `count` segments; the last one always stays."""
         for _ in range(min(count, len(self._starts) - 1)):

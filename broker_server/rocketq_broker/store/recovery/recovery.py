@@ -13,18 +13,22 @@
 5. An append may have several frames; all but the last are marked unfinished. If the sound frames end with one
    that is marked so, the crash came within that append, and all its frames are cut off. The append was not
    acknowledged, because the answer follows the whole commit.
-6. After an unclean stop, what no snapshot covers is written again, and the log is synced before anything of
+6. A replica shows readers only what it knows to be confirmed. What lies behind is folded, and waits
+   (`Recovery.waiting`).
+7. After an unclean stop, what no snapshot covers is written again, and the log is synced before anything of
    it is served.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from rocketq.errors import CorruptFrame
 from rocketq.protocol.frame import Frame
+from rocketq_broker.store.commit.confirmation import Shown
 from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.errors import CorruptLog, CorruptSnapshot
 from rocketq_broker.store.log.commit_log import CommitLog
@@ -49,6 +53,8 @@ class RecoveryReport:
     messages_replayed: int
     torn_bytes: int
     notes: tuple[str, ...] = ()
+    #: Why what was cut off as torn may have been on disk; empty if nothing says so. Only at a follower.
+    doubt: str = ""
 
 
 @dataclass(slots=True)
@@ -59,8 +65,20 @@ class Recovery:
     log: CommitLog
     queues: Queues
     timers: TimerIndex
+    #: Readers are shown the log up to here, or up to the snapshot; None: all of it.
+    shown_to: int | None = None
+    #: What a frame behind this log offset says of others proves nothing (`disk.standing`); None: all prove.
+    followed_from: int | None = None
+    #: Called with the reason before an end is cut off that may have been on disk.
+    on_doubt: Callable[[str], None] = lambda doubt: None
     replay: Replay = field(init=False)
     notes: list[str] = field(default_factory=list)
+    #: What is shown, and where that ends in the log.
+    shown: Shown = field(init=False)
+    shown_end: int = 0
+    #: What is folded behind it and not shown.
+    waiting: Shown | None = None
+    _doubt: str = ""
     #: Sound frames at the end of the log whose append has no end there.
     _unfinished: int = 0
     #: A snapshot says that the log was on disk up to this log offset, also if the queues are damaged.
@@ -84,7 +102,7 @@ class Recovery:
                 note += f"; it held {self._unfinished} sound frame(s) of an append that was not finished"
             self.notes.append(note)
             self.log.truncate(end)
-        self.replay.finish()
+        self._finish(end)
         repair = QueueRepair(self.log, self.queues, lambda: self.replay.state, threading.Lock())
         for queue in self.queues.all():
             # Retention may have removed segments after the snapshot that knew of them.
@@ -102,7 +120,27 @@ class Recovery:
             replay.messages,
             torn,
             tuple(self.notes),
+            self._doubt,
         )
+
+    # --- what readers see -----------------------------------------------------------
+
+    def _show(self, end: int, is_last: bool = False) -> None:
+        self.shown = self.replay.take(is_last)
+        self.shown.show(self.queues, self.timers)
+        self.shown.drop(self.queues)
+        self.shown_end = end
+
+    @property
+    def _limit(self) -> int:
+        return self.log.end if self.shown_to is None else self.shown_to
+
+    def _finish(self, end: int) -> None:
+        """Show what is folded and not shown yet, or have it wait."""
+        if end <= self._limit:
+            self._show(end, is_last=True)
+        elif end > self.shown_end:
+            self.waiting = self.replay.take(is_last=True)
 
     # --- where replay begins --------------------------------------------------------
 
@@ -122,9 +160,13 @@ class Recovery:
                 f"the snapshot vouches for everything below {snapshot.position}",
             )
         self._vouched = snapshot.position
+        if snapshot.position == self.log.begin:
+            # An empty log, or one that begins there: its first frame has everything.
+            return None
         if (
             snapshot.position < self.log.begin
             or snapshot.open_blocks is None
+            or (snapshot.picture.lineage is None and snapshot.picture.epoch)
             or not snapshots.are_queues_trusted(self.files)
             or not self.queues.hold_files_for(snapshot.picture.ranges)
         ):
@@ -144,11 +186,15 @@ class Recovery:
         """Fold all sound frames from `begin` on, each append whole; return where they end."""
         at = end = begin
         append: list[Frame] = []
+        self._show(begin)
         try:
             for frame in self.log.frames(begin):
                 append.append(frame)
                 at += frame.header.size
                 if not frame.header.unfinished:
+                    # The files of a deleted topic go at once, so that the disk does not fill with them.
+                    if self.shown_end < end <= self._limit and (at > self._limit or self.replay.has_deleted):
+                        self._show(end)
                     for each in append:
                         self.replay.fold(each)
                     append.clear()
@@ -176,9 +222,11 @@ class Recovery:
             raise CorruptLog(self.log.path(start), at, why, evidence)
         witness = evidence_against_tear(self.log, at)
         if witness is not None:
-            raise CorruptLog(
-                self.log.path(start),
-                at,
-                why,
-                f"the frame at {witness.log_offset} says that all below {witness.durable_end} was on disk",
+            evidence = (
+                f"the frame at {witness.log_offset} says that all below {witness.durable_end} was on disk"
             )
+            if self.followed_from is None or at < self.followed_from:
+                raise CorruptLog(self.log.path(start), at, why, evidence)
+            self._doubt = f"{why}; {evidence}, on the disk of the master that wrote it"
+            self.on_doubt(self._doubt)
+            self.notes.append(f"What was cut off at log offset {at} may have been on disk: {self._doubt}.")

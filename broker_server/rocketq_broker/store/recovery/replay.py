@@ -1,13 +1,16 @@
 """Replay: folds frames of the log into the state and writes the ConsumeQueue units of their messages.
 
 The caller passes frames in the order of the log. Recovery is a replay that ends at the end of the log; a
-replica will be a replay that goes on with each frame its master sends. The log writer wrote these frames, so
+follower is a replay that goes on with each frame its master sends. The log writer wrote these frames, so
 a frame that does not fit the state before it is damage (CorruptLog), unless salvage has left a *lost* frame
 before it: any change may have been in there.
+
+Readers see nothing of what is folded before the caller shows it: `take` returns what is to be shown.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,9 +21,11 @@ import numpy as np
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind
 from rocketq.protocol.frame_slices import open_batch
 from rocketq.protocol.hashing import hash_column
+from rocketq_broker.epoch_lineage import EpochLineage
+from rocketq_broker.store.commit.confirmation import Shown
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.log.commit_log import CommitLog
-from rocketq_broker.store.log.consume_queue import Units, units
+from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues, keyed
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame
 from rocketq_broker.store.machines.timer_table import TimersDelivered
@@ -29,6 +34,7 @@ from rocketq_broker.store.state.snapshot import Snapshot
 from rocketq_broker.store.state.state import HELD_KINDS, Change, Picture, State, decode_change, decode_picture
 from rocketq_broker.store.timers.entries import Entries, messages_by_window
 from rocketq_broker.store.timers.timer_index import TimerIndex, entries_of
+from rocketq_broker.store.timers.window_files import WindowMarks
 
 #: Units are written in runs of about this many.
 _PENDING_UNITS: Final = 262_144
@@ -43,8 +49,12 @@ class Replay:
     log: CommitLog
     state: State = field(default_factory=State)
     stored_at_us: int = 0
-    #: The epoch of the newest frame; it never falls along the log.
-    epoch: int = 0
+    #: Which epochs wrote the log; its newest never falls along the log.
+    lineage: EpochLineage = field(default_factory=EpochLineage)
+    #: Held while the files of queues and timers grow: the snapshot looks at what did.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    #: A log that is replayed from its begin takes its state from the first state frame.
+    begins_log: bool = False
     frames: int = 0
     messages: int = 0
     #: The queue offsets [first, end) that a lost frame took.
@@ -62,8 +72,12 @@ class Replay:
     _torn: TornDeliveries = field(default_factory=TornDeliveries)
     #: Where the last lost frame lies, once salvage has left one; offsets may be missing after it.
     _lost_at: int | None = None
-    #: A log that is replayed from its begin takes its state from the first state frame.
-    _needs_picture: bool = False
+    #: Of what is folded and not taken yet: the end of each queue, and what `Shown` has.
+    _ends: dict[QueueKey, int] = field(default_factory=dict)
+    _open_blocks: dict[QueueKey, OpenBlock] = field(default_factory=dict)
+    _timer_marks: WindowMarks = field(default_factory=dict)
+    _deleted: list[int] = field(default_factory=list)
+    _arrived: set[tuple[str, int]] = field(default_factory=set)
 
     def start_from(self, snapshot: Snapshot | None) -> None:
         """Begin with a snapshot and the derived files that it vouches for, or at the begin of the log.
@@ -71,14 +85,14 @@ class Replay:
         The first frame of a log has a picture of its own.
         """
         if snapshot is None:
-            self._needs_picture = True
+            self.begins_log = True
             self.queues.reset({}, {})
             self.timers.reset({})
             return
         picture = snapshot.picture
         self.state = picture.state()
         self.stored_at_us = picture.stored_at_us
-        self.epoch = picture.epoch
+        self.lineage = picture.lineage or EpochLineage()
         self.queues.reset(picture.ranges, snapshot.open_blocks or {})
         self.timers.reset(snapshot.timer_marks)
 
@@ -87,11 +101,11 @@ class Replay:
         header = frame.header
         self.frames += 1
         self.stored_at_us = max(self.stored_at_us, header.stored_at_us)
-        if header.epoch < self.epoch and header.kind != FrameKind.LOST:
+        newest = self.lineage.newest
+        if header.epoch < newest and header.kind != FrameKind.LOST:
             raise self._corrupt(
-                header.log_offset, f"its epoch {header.epoch} is below {self.epoch}, that of an earlier frame"
+                header.log_offset, f"its epoch {header.epoch} is below {newest}, that of an earlier frame"
             )
-        self.epoch = max(self.epoch, header.epoch)
         try:
             if header.kind == FrameKind.MESSAGES:
                 self._fold_messages(frame)
@@ -102,19 +116,25 @@ class Replay:
             elif header.kind == FrameKind.CHANGE:
                 self._fold_change(decode_change(frame.body.to_pybytes()), header.log_offset)
             elif header.kind == FrameKind.STATE:
-                self._fold_picture(decode_picture(frame.body.to_pybytes()))
+                self._fold_picture(decode_picture(frame.body.to_pybytes()), header.log_offset)
             elif header.kind == FrameKind.LOST:
                 self._fold_lost(header)
         except msgspec.DecodeError as error:
             raise self._corrupt(header.log_offset, f"its body cannot be read: {error}") from error
         if header.kind != FrameKind.LOST:
             self._torn.folded(header)
+        if header.epoch > self.lineage.newest:
+            self.lineage = self.lineage.with_epoch(header.epoch, header.log_offset)
 
-    def finish(self) -> None:
-        """Write what is still in memory; after a loss, look what is left of what the log's frames hold."""
-        self.write_units()
+    def take(self, is_last: bool = False) -> Shown:
+        """Write what is still in memory, and return what readers see of what was folded since the last call.
+
+        `Shown.show` shows it, and the caller its state. Every append is folded whole by then. The last call
+        of a recovery looks, after a loss, what is left of what the log's frames hold.
+        """
+        self._write_units()
         self._write_timers()
-        if self._lost_at is not None:
+        if is_last and self._lost_at is not None:
             timers, transactions = self.state.timers, self.state.transactions
             timers = timers.moved_to(self._torn.cursor(timers, self.timers, self.log))
             damaged = [each.number for each in transactions.open.values() if self._has_lost(each.frames)]
@@ -122,23 +142,41 @@ class Replay:
                 self.state, timers=self.timers.recounted(timers),
                 transactions=transactions.damaged(damaged, self.stored_at_us // 1000),
             )  # fmt: skip
-        cursor = self.state.timers.cursor
-        self.timers.passed(cursor)
-        self.timers.confirm(self.timers.written, cursor)
+        self.timers.passed(self.state.timers.cursor)
+        shown = Shown(
+            self.state, self.stored_at_us, self.lineage.newest, self._open_blocks, self._timer_marks,
+            self._deleted, self._arrived,
+        )  # fmt: skip
+        self._ends, self._open_blocks, self._timer_marks, self._deleted = {}, {}, {}, []
+        self._arrived = set()
+        return shown
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether a topic was deleted, whose files go when that is shown."""
+        return bool(self._deleted)
 
     def _write_timers(self) -> None:
-        self.timers.added(self._pending_timers, self.timers.write(self._pending_timers))
-        self._pending_timers.clear()
-        self._pending_entries = 0
+        if self._pending_timers:
+            with self.lock:
+                marks = self.timers.write(self._pending_timers)
+            self.timers.added(self._pending_timers, marks)
+            self._timer_marks.update(marks)
+            self._pending_timers.clear()
+            self._pending_entries = 0
 
-    def write_units(self) -> None:
-        """Write the units that are still in memory."""
-        for key, runs in self._pending.items():
-            queue = self.queues.make(key)
-            queue.written_block = queue.write(np.concatenate(runs))
-            queue.advance(queue.written_block)
+    def _write_units(self) -> None:
+        with self.lock:
+            for key, runs in self._pending.items():
+                queue = self.queues.make(key)
+                queue.written_block = self._open_blocks[key] = queue.write(np.concatenate(runs))
         self._pending.clear()
         self._pending_units = 0
+
+    def _end(self, key: QueueKey) -> int:
+        """Return the offset that a queue's next message has."""
+        planned = self._ends.get(key)
+        return self.queues.written_end(key) if planned is None else planned
 
     def _corrupt(self, log_offset: int, why: str) -> CorruptLog:
         """Return the error for a sound frame that does not fit: no torn write can have made it."""
@@ -228,18 +266,18 @@ class Replay:
             # What brought it was lost; the next state frame has it. What was delivered is so nevertheless.
             return
         before, self.state = self.state, self.state.apply(change)
-        for number in before.dropped(self.state):
-            self.write_units()
-            self.queues.drop_topic(number)
+        self._deleted += before.dropped(self.state)
 
-    def _fold_picture(self, picture: Picture) -> None:
-        if self._needs_picture:
-            self._needs_picture = False
+    def _fold_picture(self, picture: Picture, log_offset: int) -> None:
+        if self.begins_log:
+            self.begins_log = False
             self.state = picture.state()
+            self.lineage = (picture.lineage or self.lineage).begun_at(log_offset)
             # Nothing of what lies before this frame is left, so every queue begins at its end.
-            for key, each in keyed(picture.ranges):
-                if each.end:
-                    self.queues.make(key).reset(each.end, each.end)
+            with self.lock:
+                for key, each in keyed(picture.ranges):
+                    if each.end:
+                        self.queues.make(key).reset(each.end, each.end)
         elif self._lost_at is not None:
             # What came before the picture is in it: the cursor, and the frames of what is open.
             self._torn.passed()
@@ -260,27 +298,28 @@ class Replay:
             self._fill_lost(key, header.queue_offset)
         if header.published:
             self._fold_copy(key, frame)
-        queue = self.queues.make(key)
-        if header.queue_offset != queue.end:
+        end = self._end(key)
+        if header.queue_offset != end:
             raise self._corrupt(
-                header.log_offset, f"queue offset {header.queue_offset} does not follow {queue.end}"
+                header.log_offset, f"queue offset {header.queue_offset} does not follow {end}"
             )
         batch = open_batch(frame, header.log_offset)
         self._torn.messages(key, header, batch)
         hashes = hash_column(batch.column("tag"))
         self._pending.setdefault(key, []).append(units(header.log_offset, header.size, hashes))
         self._pending_units += header.count
-        queue.end += header.count
+        self._ends[key] = end + header.count
+        self._arrived.add((frame.topic, header.queue))
         self.messages += header.count
         if self._pending_units >= _PENDING_UNITS:
-            self.write_units()
+            self._write_units()
 
     def _fill_lost(self, key: QueueKey, end: int) -> None:
         """Give the offsets up to `end` that a lost frame took units that say so: of size 0."""
-        queue = self.queues.make(key)
-        if self._lost_at is None or queue.end >= end:
+        first = self._end(key)
+        if self._lost_at is None or first >= end:
             return
-        self.lost.append((key, queue.end, end))
-        nothing = np.zeros(end - queue.end, dtype=np.uint64)
+        self.lost.append((key, first, end))
+        nothing = np.zeros(end - first, dtype=np.uint64)
         self._pending.setdefault(key, []).append(units(self._lost_at, 0, nothing))
-        queue.end = end
+        self._ends[key] = end

@@ -65,6 +65,17 @@ def write(files: Files, snapshot: Snapshot) -> None:
         files.sync_directory(DIRECTORY)
 
 
+def remove_beyond(files: Files, end: int) -> None:
+    """Remove, durably, a snapshot that says more than a log that is to end at `end`; or a damaged one."""
+    try:
+        snapshot = read(files)
+    except CorruptSnapshot:
+        snapshot = None
+    if files.exists(PATH) and (snapshot is None or snapshot.position > end):
+        files.remove(PATH)
+        files.sync_directory(DIRECTORY)
+
+
 def mark_queues_untrusted(files: Files) -> None:
     """Note, durably, that the ConsumeQueues are no longer what the snapshot says.
 

@@ -16,6 +16,7 @@ import msgspec
 from rocketq.protocol.broker_documents import GroupOffset
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.log.consume_queues import QueueRange
 from rocketq_broker.store.machines.claim_table import ClaimPicture, ClaimTable, QueuesClaimed
 from rocketq_broker.store.machines.group_table import (
@@ -224,17 +225,23 @@ class Picture:
     letters: LetterPicture = field(default_factory=LetterPicture)
     leases: LeasePicture = field(default_factory=LeasePicture)
     slots: SlotPicture = field(default_factory=SlotPicture)
+    #: Which epochs wrote the log up to here; earlier versions did not write it.
+    lineage: EpochLineage | None = None
 
     @staticmethod
     def of(
-        state: State, ranges: dict[int, tuple[QueueRange, ...]], stored_at_us: int, epoch: int = 0
+        state: State,
+        ranges: dict[int, tuple[QueueRange, ...]],
+        stored_at_us: int,
+        epoch: int = 0,
+        lineage: EpochLineage | None = None,
     ) -> Picture:
         topics = state.topics
         return Picture(
             tuple(topics.in_order()), state.groups.picture(), topics.next_number, topics.data_version,
             ranges, stored_at_us, SinkPicture.of(state.sinks), epoch, dict(state.groups.entries),
             state.claims.picture(), TimerPicture.of(state.timers), TransactionPicture.of(state.transactions),
-            state.letters.picture(), LeasePicture.of(state.leases), SlotPicture.of(state.slots),
+            state.letters.picture(), LeasePicture.of(state.leases), SlotPicture.of(state.slots), lineage,
         )  # fmt: skip
 
     def state(self) -> State:

@@ -84,7 +84,17 @@ class TimerIndex:
     def reset(self, marks: Mapping[int, WindowMark]) -> None:
         """Begin with files as a snapshot marks them, or with none."""
         self.windows.reset(marks)
-        self.written, self.confirmed = dict(marks), dict(marks)
+        self.confirmed = dict(marks)
+        self.over, self.damaged = set(), set()
+        self._confirmed_window = -1
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Forget the entries that are not confirmed; what is written next takes their places."""
+        self.written = dict(self.confirmed)
+        self._set_head(NO_ENTRIES)
+        self._set_fresh([], _FAR_MS)
+        self._known_ms = _NEVER_MS
 
     # --- the writing thread -------------------------------------------------------------
 

@@ -79,7 +79,9 @@ class Housekeeping:
         repair: QueueRepair,
         watch: ClockWatch,
         due: TasksDue,
+        on_log_moved: Callable[[], None] | None = None,
     ) -> None:
+        """`on_log_moved` is called when more is durable; a store that is no replica has none."""
         self._config = parts.config
         self._files = parts.files
         self._handles = parts.handles
@@ -93,7 +95,10 @@ class Housekeeping:
         self._repair = repair
         self._watch = watch
         self._due = due
-        self._snapshot_lock = threading.Lock()
+        self._is_replica = on_log_moved is not None
+        self._on_log_moved = on_log_moved or (lambda: None)
+        #: Held while a snapshot is taken, segments are removed, or the log is cut (`paused`).
+        self._files_lock = threading.RLock()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._dues: list[threading.Event] = []
@@ -103,9 +108,10 @@ class Housekeeping:
     def start(self) -> None:
         if self._config.flush is FlushMode.ASYNC:
             self._keep("rocketq-flush", self._config.flush_interval_ms, threading.Event(), self.flush)
-        else:
-            half_ms = max(1, self._config.flush_timeout_ms // 2)
-            self._keep("rocketq-flush-watch", half_ms, threading.Event(), self._writer.answer_slow_flush)
+        if self._config.flush is FlushMode.SYNC or self._is_replica:
+            half_ms = max(1, min(self._config.flush_timeout_ms, self._config.slave_timeout_ms) // 2)
+            confirmation = self._writer.confirmation
+            self._keep("rocketq-flush-watch", half_ms, threading.Event(), confirmation.answer_late)
         self._keep(
             "rocketq-snapshot", self._config.snapshot_interval_ms, self._due.snapshot_due, self.take_snapshot
         )
@@ -159,26 +165,37 @@ class Housekeeping:
 
     def flush(self) -> None:
         """Put the log on disk up to what is written now (RocketMQ: FlushRealTimeService)."""
-        position = self._ends.written
+        with self._ends.lock:
+            position, cuts = self._ends.written, self._ends.cuts
         if position <= self._ends.durable:
             return
         self._log.sync()
         with self._ends.lock:
-            self._ends.durable = max(self._ends.durable, position)
-        self._writer.confirm()
+            if cuts == self._ends.cuts:
+                self._ends.durable = max(self._ends.durable, position)
+        self._on_log_moved()
+        self._writer.confirmation.confirm()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep snapshots, retention and the index away while the log is cut and folded again."""
+        with self._files_lock, self._index.building:
+            yield
+            self._due.snapshot_position = 0
 
     # --- snapshots --------------------------------------------------------------------
 
     def take_snapshot(self, even_if_current: bool = False) -> None:
         """Write a snapshot if the log has grown since the last one."""
-        with self._snapshot_lock:
+        with self._files_lock:
             ends = self._ends
             with ends.lock:
                 position = ends.confirmed
                 if position == self.snapshot_position and not even_if_current:
                     return
                 ranges = self._queues.ranges(ends.state.topics)
-                picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch)
+                lineage = ends.lineage.begun_at(self._log.begin).truncated(position)
+                picture = Picture.of(ends.state, ranges, ends.stored_at_us, ends.epoch, lineage)
                 checksums = self._queues.open_block_checksums()
                 timers = self._timers
                 marks, over = dict(timers.confirmed), set(timers.over)
@@ -243,13 +260,14 @@ class Housekeeping:
         now_us = self._watch.check()
         disk = self._files.usage()
         floor = self._ends.state.floor
-        decision = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
+        with self._files_lock:
+            decision = retention.decide(self._config.retention, self._segments(), now_us, disk, floor)
+            if decision.remove:
+                self._remove_segments(decision.remove)
         refusal = StoreFull(self._config.broker, disk.used_percent) if decision.refuse_writes else None
         self._writer.refuse_appends("retention", refusal)
         # There may be space again for held frames that could not be copied on a full disk.
         self._writer.resume_copying()
-        if decision.remove:
-            self._remove_segments(decision.remove)
         for entry in self._ends.state.topics.values():
             if entry.config.retention_ms is not None or entry.config.retention_bytes is not None:
                 self._retain_topic(entry, now_us)

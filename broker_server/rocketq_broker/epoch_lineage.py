@@ -77,3 +77,20 @@ class EpochLineage:
             return self
         rest = tuple(each for each in self.starts if each.start >= begin)
         return EpochLineage(begin, self.epoch_before(begin), rest)
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A log as a decision needs it: its lineage, its end, and how far it is kept through a crash.
+
+    Under sync flush `held` is the durable end. Under async flush it is the written end; whoever then loses
+    what was written comes back in a new incarnation.
+    """
+
+    lineage: EpochLineage
+    end: int
+    held: int
+
+    @property
+    def begin(self) -> int:
+        return self.lineage.begin

@@ -1,0 +1,1 @@
+"""Tests of a store that is a replica."""
