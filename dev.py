@@ -8,6 +8,7 @@
     bench       the benchmarks; arguments go to them
     bench-peers  the same work on Kafka (needs Java, Maven and the network)
     pages       write the tables of docs/configuration.md anew, from the code
+    docs        the documents as a site with search, in docs/_build/html
     notebook    JupyterLab on notebooks/ (installed on first use)
 
 It needs Python 3.11 or newer and nothing else; uv is used if it is there, else pip.
@@ -40,11 +41,11 @@ COMMANDS = {
         [PYTHON, "-m", "mypy"],
         [os.path.join(BIN, "lint-imports")],
     ],
+    "docs": [[PYTHON, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", "docs/_build/html"]],
     "bench": [[PYTHON, "-m", "benchmarks"]],
     "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
     "pages": [[PYTHON, "-m", "tests.support.configuration_page"]],
     "notebook": [
-        [PYTHON, "-m", "pip", "install", "-q", "jupyterlab>=4.4,<5"],
         [PYTHON, "-m", "jupyterlab", os.path.join(ROOT, "notebooks")],
     ],
 }
@@ -142,6 +143,14 @@ def setup():
         file.write(fingerprint())
 
 
+def install_jupyterlab():
+    """Install it if it is missing, with whatever installs packages here: .venv need not have a pip."""
+    if subprocess.call([PYTHON, "-c", "import jupyterlab"], stderr=subprocess.DEVNULL) == 0:
+        return
+    if run([*make_venv(shutil.which("uv")), "jupyterlab>=4.4,<5"]):
+        stop("JupyterLab could not be installed; is the network there?")
+
+
 def main():
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         asked_for_help = len(sys.argv) > 1 and sys.argv[1] in ("help", "-h", "--help")
@@ -153,6 +162,8 @@ def main():
     setup()
     env = dict(os.environ, PATH=os.pathsep.join([BIN, os.environ.get("PATH", os.defpath)]), VIRTUAL_ENV=VENV)
     env.pop("PYTHONHOME", None)
+    if sys.argv[1] == "notebook":
+        install_jupyterlab()
     steps = COMMANDS[sys.argv[1]]
     for number, step in enumerate(steps, 1):
         last = number == len(steps)

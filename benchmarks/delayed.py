@@ -1,14 +1,16 @@
 """Delayed messages: what scheduling costs, how late messages leave, and what a million outstanding changes.
 
     batches       batches of 100-byte messages with delivery times over an hour, against the same messages
-    sent as usual singles       single messages with a delay from 32 connections, against the same messages
-    sent as usual lateness      many messages whose times are spread evenly over a minute: how late each was
-    delivered outstanding   single messages that are scheduled and delivered one second later, while a million
-    messages wait
-                  for their time, against the same while ten wait
+                  sent as usual
+    singles       single messages with a delay from 32 connections, against the same sent as usual
+    lateness      many messages whose times are spread evenly over a minute: how late each was delivered
+    outstanding   single messages that are scheduled and delivered one second later, while a million messages
+                  wait for their time, against the same while ten wait
+    restarts      time and memory of a start with ten million outstanding: after a stop in good order, after
+                  kill -9, and without the snapshot, when all is read from the log
 
 Asynchronous flush; each turn starts a broker on an empty directory. A delayed message is written twice, and
-its delivery is part of what the broker does meanwhile only in the last two.
+its delivery is part of what the broker does meanwhile only in `lateness` and `outstanding`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import pyarrow as pa
 
 from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic, send_for
-from benchmarks.http import Connection, post
+from benchmarks.http import Connection, get, post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.senders import drive_small
 from benchmarks.servers import Server
@@ -40,6 +42,8 @@ TARGET: Final = 0.5
 #: With many outstanding, a message may cost no more than with few; what is below 1 is noise.
 SAME: Final = 0.9
 OUTSTANDING: Final = 1_000_000
+#: Messages that are outstanding at a restart, for each of `--messages`.
+RESTART_TIMES: Final = 10
 BATCH_ROWS: Final = 10_000
 HOUR_MS: Final = 3_600_000
 SPREAD_MS: Final = 60_000
@@ -151,6 +155,38 @@ def _late(server: Server, count: int) -> list[np.ndarray]:
     return late
 
 
+def measure_restarts(chosen: Options) -> dict[str, Any]:
+    """Start a broker with ten times `--messages` outstanding, three times; return seconds and memory."""
+    count = RESTART_TIMES * chosen.messages
+    say(f"-- restarts: {count:,} messages outstanding")
+    told: dict[str, Any] = {"messages": count}
+    with tempfile.TemporaryDirectory(prefix="rocketq-bench-") as directory:
+        with _broker(directory) as server:
+            create_topic(server, queues=QUEUES)
+            told["empty"] = {"memory_bytes": server.memory_bytes("VmHWM")}
+            schedule(server, count, chosen.seed, _now_ms() + HOUR_MS, HOUR_MS)
+        for name in ("stopped", "killed", "without snapshot"):
+            if name == "without snapshot":
+                (Path(directory) / "state" / "snapshot").unlink()
+            began = time.perf_counter()
+            server = _broker(directory).__enter__()
+            with Connection(server.host, server.port) as connection:
+                connection.exchange(get("/readyz"))
+            seconds, cpu_s = time.perf_counter() - began, server.cpu_seconds()
+            told[name] = {
+                "seconds": round(seconds, 2),
+                "processor_seconds": round(cpu_s, 2),
+                "memory_bytes": server.memory_bytes("VmHWM"),
+            }
+            if name == "stopped":
+                schedule(server, chosen.messages // 10, chosen.seed, _now_ms() + HOUR_MS, HOUR_MS)
+            server.kill()
+            memory = told[name]["memory_bytes"] >> 20
+            say(f"{name:<36} {seconds:6.2f} s, {cpu_s:6.2f} s of processor, {memory} MiB at most")
+    say(f"{'with nothing':<36} {told['empty']['memory_bytes'] >> 20} MiB at most")
+    return told
+
+
 def _pair(chosen: Options, ours: Contestant, other: Contestant, target: float) -> dict[str, Any]:
     alternate([ours, other], chosen.turns)
     return compare(ours, other, "calls", target)
@@ -174,6 +210,7 @@ def main() -> None:
         "singles": _pair(chosen, later, now, TARGET),
         "lateness": measure_lateness(chosen),
         "outstanding": _pair(chosen, many, few, SAME),
+        "restarts": measure_restarts(chosen),
     })  # fmt: skip
 
 

@@ -47,19 +47,10 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One SparkSession on two cores; a task may fail once. The connector is found without registering it."""
-    from pyspark_rocketq.session.local_session import local_session
+    from rocketq.testing import spark_session
 
-    session = local_session(
-        "rocketq-tests",
-        cores=2,
-        short_lived=True,
-        **{
-            "spark.master": "local[2,2]",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        },
-    )
-    yield session
-    session.stop()
+    with spark_session(tmp_path_factory.mktemp("warehouse"), "rocketq-tests") as session:
+        yield session
 
 
 @pytest.fixture

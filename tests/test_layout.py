@@ -36,6 +36,7 @@ ENTRY_POINTS: Final = {
     "rocketq",
     "rocketq.cli.main",
     "rocketq.console.__main__",
+    "rocketq.testing.fixtures",
     "rocketq_broker.__main__",
     "rocketq_broker.salvage",
     "rocketq_nameserver.__main__",

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from rocketq import Client, GroupNotFound, LocalCluster, Message, MessageQueue, TransactionState
+from rocketq.admin.cluster import ClusterAdmin
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.net.route_cache import RouteCache
@@ -26,7 +27,11 @@ TIMER_ID: Final = "broker-a:orders:0:@40960.0"
 TRANSACTION: Final = "5f0c7b1e2d3a4c5b8e9f0a1b2c3d4e5f"
 UNIQUE_ID: Final = "9B1F00C4000A5F19A7E3B1C2D00000000001"
 #: What starts servers, or asks for what this machine does not have: it is only understood.
-NOT_RUN: Final = re.compile(r"rocketq (up|demo|doctor|console|nameserver|broker run)|10\.0\.0\.1|broker-c")
+NOT_RUN: Final = re.compile(
+    r"rocketq (up|down|status|demo|doctor|console|nameserver|broker run)|10\.0\.0\.1|broker-c"
+)
+#: The contexts that the examples use and forget.
+CONTEXTS: Final = '[contexts]\nlocal.nameservers = "http://a"\nold.nameservers = "http://b"\n'
 #: What a command that asks before it acts is answered.
 ANSWERS: Final = {"topic delete": "orders", "group delete": "billing", "group reset": "billing",
                   "group clone": "billing-2", "sink": "orders-copy", "tx": TRANSACTION}  # fmt: skip
@@ -110,11 +115,25 @@ def prepared(cluster: LocalCluster, example: str) -> str:
     return example
 
 
+def give_writes_back(cluster: LocalCluster) -> None:
+    """Undo what the example drained, so that the next one finds every broker."""
+    with ClusterAdmin(cluster.nameservers) as admin:
+        for broker in admin.masters.apis():
+            broker.drain(False)
+            admin.set_write_permission(broker.broker, writable=True)
+    writable: set[str] = set()
+    while writable != set(cluster.brokers):
+        with Client(cluster.nameservers) as mq:
+            writable = {queue.broker for queue in mq.route("orders").write_queues()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [example for example in ALL if not NOT_RUN.search(example)])
 def test_every_example_runs(orders: LocalCluster, tmp_path: Path, example: str) -> None:
     (tmp_path / "access.log").write_text("GET /\n")
     (tmp_path / "orders.json").write_text('{"id": "o-1", "customer": "c-1"}\n')
+    (tmp_path / "rocketq").mkdir()
+    (tmp_path / "rocketq" / "contexts.toml").write_text(CONTEXTS)
     line = prepared(orders, example)
     if "--follow" in line:
         line += " -n 1"
@@ -123,8 +142,11 @@ def test_every_example_runs(orders: LocalCluster, tmp_path: Path, example: str) 
         answer = line.split()[3] if len(line.split()) > 3 else ""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {**os.environ, "PATH": path, "ROCKETQ_NAMESERVERS": ",".join(orders.nameservers)}
+    env["XDG_CONFIG_HOME"] = str(tmp_path)
     done = subprocess.run(
         ["bash", "-uo", "pipefail", "-c", line], cwd=tmp_path, env=env, input=f"{answer}\n",
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
+    if " drain " in example:
+        give_writes_back(orders)
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"

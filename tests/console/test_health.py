@@ -48,6 +48,7 @@ def test_brokers_tell_of_their_own_troubles() -> None:
     assert told(facts(statistics=replace(FINE, draining=True))) == ["Broker a drains"]
     assert told(facts(statistics=replace(FINE, disk_free_bytes=99))) == ["The disk of a is nearly full"]
     assert told(facts(statistics=replace(FINE, clock_doubt="step"))) == ["Broker a doubts its wall clock"]
+    assert told(facts(gauges={"troubles": 1})) == ["Background work fails on a"]
     assert told(facts(statistics=replace(FINE, index_holes=1))) == ["Parts of the log of a cannot be read"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,30 @@ PATHS = (
     *("/", "/brokers", "/topics", "/groups", "/transactions", "/sinks", "/topics/orders", "/groups/billing"),
     *("/groups/billing/dead-letters", "/delayed?topic=orders", "/topics/orders/tail", "/search?q=orders"),
 )
+
+
+class Counted:
+    """Which brokers a console asks; not by its observer, which probes."""
+
+    def __init__(self, console: Visitor) -> None:
+        self._survey, self._asked = console.console.survey, list[str]()
+
+    def __enter__(self) -> list[str]:
+        ask = self._survey.ask
+
+        def counting(question: Any, *, probe: bool = False) -> Any:
+            def counted(master: Any) -> Any:
+                if not probe:
+                    self._asked.append(master.broker)
+                return question(master)
+
+            return ask(counted, probe=probe)
+
+        self._survey.ask = counting  # type: ignore[method-assign]
+        return self._asked
+
+    def __exit__(self, *_: object) -> None:
+        del self._survey.ask
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +75,19 @@ def test_pages_answer_while_a_broker_is_frozen_and_name_it(troubled: LocalCluste
     finally:
         troubled.resume("broker-b")
     wait_until(lambda: "unreachable" not in console.get("/groups/billing").text)
+
+
+def test_a_page_waits_for_a_frozen_broker_once(troubled: LocalCluster, console: Visitor) -> None:
+    """It asks each broker several questions, and the second one is answered from the first."""
+    troubled.pause("broker-b")
+    try:
+        wait_until(lambda: "unreachable" in console.get("/groups/billing").text)
+        with Counted(console) as asked:
+            assert "unreachable" in console.get("/brokers").text
+        assert "broker-b" not in asked
+        assert "broker-a" in asked
+    finally:
+        troubled.resume("broker-b")
 
 
 def test_pages_go_on_with_the_known_brokers_while_no_name_server_answers(

@@ -11,6 +11,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from rocketq import LocalCluster
 
 COMMAND = [sys.executable, "-m", "rocketq.cli.main"]
@@ -35,6 +37,7 @@ def fetched(address: str) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.slow
 def test_up_serves_a_console_that_shows_its_brokers(tmp_path: Path) -> None:
     ports = ["--nameserver-port", "0", "--broker-port", "0", "--console-port", "0", "--brokers", "1"]
     process, said = started(["up", "--data-dir", str(tmp_path / "data"), *ports], "Ctrl-C")

@@ -21,6 +21,7 @@ from rocketq.config import ProducerConfig
 from rocketq.net.route_cache import RouteCache
 from rocketq.producing.attempts.send_hooks import SendAttempt
 from rocketq.producing.producer import Producer
+from tests.support.conditions import wait_until
 from tests.support.lossy_proxy import LossyProxy, ThroughProxy
 
 TOPIC, QUEUES = "orders", 2
@@ -35,6 +36,8 @@ class Sending:
 
     acked: dict[bytes, tuple[str, int, int]] = field(default_factory=dict)
     sent: set[bytes] = field(default_factory=set)
+    #: Acknowledged delayed messages; they have no place until they are delivered.
+    delayed: set[bytes] = field(default_factory=set)
     failed_attempts: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -91,14 +94,21 @@ def _batches(sending: Sending, producer: Producer, body: bytes) -> None:
     sending.note(bodies, producer.send_batch(TOPIC, [Message(each) for each in bodies], queue=0))
 
 
-SENDERS = {"single": _singles, "keyed": _keyed, "submitted": _submitted, "batch": _batches}
+def _delayed(sending: Sending, producer: Producer, body: bytes) -> None:
+    producer.send(TOPIC, body, delay="300ms")
+    sending.delayed.add(body)
+
+
+SENDERS = {
+    "single": _singles, "keyed": _keyed, "delayed": _delayed, "submitted": _submitted, "batch": _batches,
+}  # fmt: skip
 
 
 def _send(sending: Sending, producer: Producer, name: str) -> None:
     number = 0
     while not sending.ended.is_set():
         body = b"%s-%d" % (name.encode(), number)
-        if name in ("single", "keyed"):
+        if name in ("single", "keyed", "delayed"):
             sending.sent.add(body)
         with contextlib.suppress(SendFailed):
             SENDERS[name](sending, producer, body)
@@ -121,10 +131,13 @@ def _trouble(cluster: LocalCluster, sending: Sending, rng: random.Random, how: s
 
 def _stored(client: Client) -> dict[tuple[str, int, int], bytes]:
     found: dict[tuple[str, int, int], bytes] = {}
+    wait_until(lambda: next(client.timers.list(TOPIC), None) is None)
     with client.pull_consumer(TOPIC, start="earliest") as consumer:
         while any(consumer.lag().values()) or not found:
             for message in consumer.poll(timeout_ms=60_000):
                 found[message.queue.broker, message.queue.queue, message.offset] = message.body
+                due_ms = (message.properties or {}).get("TIMER_DELIVER_MS")
+                assert due_ms is None or message.stored_at_us >= 1000 * int(due_ms), "delivered early"
     return found
 
 
@@ -158,6 +171,7 @@ def check(sending: Sending, stored: dict[tuple[str, int, int], bytes]) -> None:
     times = Counter(stored.values())
     assert not [body for body, count in times.items() if count > 1], "stored twice"
     assert set(times) <= sending.sent
+    assert sending.delayed <= set(times), "delayed messages are delivered"
     for body, place in sending.acked.items():
         assert stored.get(place) == body, "it is where its result says"
     for name in (b"keyed", b"submitted"):

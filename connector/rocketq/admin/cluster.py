@@ -57,6 +57,16 @@ class ClusterAdmin:
             raise NameServersUnreachable(unreachable)
         return NameServerViews(views, unreachable)
 
+    def set_write_permission(self, broker: str, *, writable: bool) -> dict[str, int]:
+        """Wipe or restore a broker's write permission on every NameServer; return each one's topics.
+
+        Raises NameServersUnreachable if one of them does not answer; it can be called again.
+        """
+        return {
+            address: NameServerApi(self._transport, address).set_write_permission(broker, writable).topics
+            for address in self.nameservers
+        }
+
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()

@@ -9,6 +9,10 @@ The other classes of this package raise an error when one broker does not answer
 without it would be wrong. A survey is for an operator who looks at a cluster in trouble. The brokers are
 asked side by side. One that does not answer delays the others by one timeout at most, and is named beside
 what the others said. While no NameServer answers, the brokers that were known last are asked.
+
+A broker process that did not answer is not asked again for SILENT_MS: the next question is answered at once,
+with the same reason. So a page that asks several questions waits for a frozen broker once. `probe=True` asks
+it all the same; the observer of the console does so every few seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +24,15 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from rocketq.admin.live_masters import LiveMasters
+from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnreachable, NameServersUnreachable, RocketqError
 from rocketq.net.broker_api import BrokerApi
 from rocketq.protocol.nameserver_documents import BrokerIdentity
 
 #: Calls at the same time; each waits for one broker.
 WORKERS: Final = 16
+#: How long a broker is taken for silent after a call that it did not answer.
+SILENT_MS: Final = 10_000
 
 T = TypeVar("T")
 
@@ -52,12 +59,15 @@ class Answers(Generic[T]):
 class Survey:
     """Asks the live masters of one cluster. Thread-safe; making one calls nobody. Close it."""
 
-    def __init__(self, masters: LiveMasters) -> None:
+    def __init__(self, masters: LiveMasters, clock: Clock | None = None) -> None:
         self._masters = masters
+        self._clock = clock or SystemClock()
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="rocketq-survey")
         self._lock = threading.Lock()
         self._seen: dict[str, BrokerIdentity] = {}
         self._live: dict[str, BrokerIdentity] = {}
+        #: Until when, on the monotonic clock, a process is taken for silent, and why it did not answer.
+        self._silent: dict[BrokerIdentity, tuple[int, str]] = {}
 
     def live(self) -> tuple[dict[str, BrokerIdentity], str]:
         """Return the live masters, or while no NameServer answers those known last, and why none answers.
@@ -81,14 +91,20 @@ class Survey:
         with self._lock:
             return {name: one for name, one in self._seen.items() if name not in self._live}
 
-    def ask(self, question: Callable[[BrokerApi], T]) -> Answers[T]:
-        """Put a question to every live master at once. Raises NameServersUnreachable as `live`."""
+    def ask(self, question: Callable[[BrokerApi], T], *, probe: bool = False) -> Answers[T]:
+        """Put a question to every live master at once. Raises NameServersUnreachable as `live`.
+
+        One that did not answer a moment ago is asked only with `probe`.
+        """
         identities, why = self.live()
-        asked = {
-            name: self._pool.submit(question, self._masters.api(identity))
-            for name, identity in identities.items()
-        }
         answers: Answers[T] = Answers(nameservers=why)
+        asked = {}
+        for name, identity in identities.items():
+            reason = "" if probe else self._silence(identity)
+            if reason:
+                answers.unreachable[name] = reason
+            else:
+                asked[name] = self._pool.submit(question, self._masters.api(identity))
         for name, future in asked.items():
             try:
                 answers.found[name] = future.result()
@@ -96,7 +112,21 @@ class Survey:
                 answers.unreachable[name] = str(error.facts.get("why") or error.message)
             except RocketqError as error:
                 answers.refused[name] = error
+            self._remember(identities[name], answers.unreachable.get(name, ""))
         return answers
+
+    def _silence(self, identity: BrokerIdentity) -> str:
+        """Return why a process did not answer a moment ago; empty if it did, or was not asked."""
+        with self._lock:
+            until, why = self._silent.get(identity, (0, ""))
+        return why if self._clock.monotonic_ms() < until else ""
+
+    def _remember(self, identity: BrokerIdentity, why: str) -> None:
+        with self._lock:
+            if why:
+                self._silent[identity] = (self._clock.monotonic_ms() + SILENT_MS, why)
+            else:
+                self._silent.pop(identity, None)
 
     def close(self) -> None:
         """Stop the threads, after the calls that are under way."""

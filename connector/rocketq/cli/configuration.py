@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import rich_click as click
 
-from rocketq.cli.connection import DEFAULT
+from rocketq.cli.contexts import chosen_nameservers
 from rocketq.cli.output import output_option, show
 from rocketq.cli.servers import become
 
@@ -37,6 +36,5 @@ def show_config(server: str | None, arguments: tuple[str, ...], output: str) -> 
     """
     if server is not None:
         become(f"rocketq_{server}", [*arguments, "--show-config", output])
-    given = os.environ.get("ROCKETQ_NAMESERVERS")
-    origin = "environment ROCKETQ_NAMESERVERS" if given else "default"
-    show([{"setting": "nameservers", "value": given or DEFAULT, "origin": origin}], output)
+    value, origin = chosen_nameservers()
+    show([{"setting": "nameservers", "value": value, "origin": origin}], output)

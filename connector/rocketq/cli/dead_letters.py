@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_group
 from rocketq.cli.connection import connect, nameservers_option
 from rocketq.cli.output import confirm, output_option, say, show, show_one
 from rocketq.cli.query import Moment
@@ -43,7 +44,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @_filters
 @click.option("--resent/--not-resent", default=None, help="Only those that were sent again, or were not.")
 @click.option("-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most.")
@@ -72,7 +73,7 @@ def list_letters(
 
 
 @dlq.command("show")
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.argument("letter_id")
 @nameservers_option
 @output_option
@@ -89,7 +90,7 @@ def show_letter(group: str, letter_id: str, nameservers: str, output: str) -> No
 
 
 @dlq.command("resend")
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.argument("letter_ids", nargs=-1)
 @_filters
 @click.option("--all", "everything", is_flag=True, help="All letters; those that were sent are left out.")

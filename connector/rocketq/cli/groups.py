@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_group
 from rocketq.cli.connection import administration, nameservers_option
 from rocketq.cli.output import done, output_option, say, show
 from rocketq.cli.query import Moment
@@ -56,7 +57,7 @@ def list_groups(nameservers: str, output: str) -> None:
 
 
 @group.command("describe")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option("--topic", help="Only this topic.")
 @nameservers_option
 @output_option
@@ -91,7 +92,7 @@ def describe(name: str, topic: str | None, nameservers: str, output: str) -> Non
 
 
 @group.command("producers")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @nameservers_option
 @output_option
 def producers(name: str, nameservers: str, output: str) -> None:
@@ -119,7 +120,7 @@ def producers(name: str, nameservers: str, output: str) -> None:
 
 
 @group.command("members")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @nameservers_option
 @output_option
 def members(name: str, nameservers: str, output: str) -> None:
@@ -142,7 +143,7 @@ def members(name: str, nameservers: str, output: str) -> None:
 
 
 @group.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option("--enabled/--disabled", default=None, help="Whether its members get anything.")
 @click.option("--retries-max", type=int, help="Retries of a message before it is a dead letter.")
 @click.option("--model", type=click.Choice(["clustering", "broadcasting"]), help="How members share queues.")
@@ -194,7 +195,7 @@ def set_group(
 
 
 @group.command("reset")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option("--topic", required=True, help="The topic in which to move the progress.")
 @click.option("--to", "end", type=click.Choice(["earliest", "latest"]), help="To one end of each queue.")
 @click.option("--offset", type=int, help="To this offset.")
@@ -245,7 +246,7 @@ def reset(
 
 @group.command("clone")
 @click.argument("source")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option("--topic", help="Only the progress in this topic.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--force", is_flag=True, help="Also while members are active: they begin again there.")
@@ -277,7 +278,7 @@ def clone(
 
 
 @group.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_group)
 @click.option("--force", is_flag=True, help="Also while members are active; they create it again.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option

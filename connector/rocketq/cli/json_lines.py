@@ -5,9 +5,9 @@
 A field that is no text stands in base64, under its name and `_base64`. What a body is that is neither text
 nor absent, is sent as its JSON. A property may be a number or true or false; messages have text, so it is
 sent as that. `deliver_at` (a time, or milliseconds since 1970) and `delay` ("10s") delay a message, as the
-properties do that a delayed message has. `ordering_key` chooses the queue; no broker keeps it, so no consumer
-can write it. Where a message was (`message_id`, `topic`, `broker`, `queue`, `offset`, `stored_at_us`) is read
-for the order alone.
+properties do that a delayed message has. `ordering_key` chooses the queue; no broker keeps it, so no
+consumer can write it. Where a message was (`message_id`, `topic`, `broker`, `queue`, `offset`,
+`stored_at_us`) is read for the order alone.
 """
 
 from __future__ import annotations

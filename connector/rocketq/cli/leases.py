@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_topic
 from rocketq.cli.connection import connect, nameservers_option
 from rocketq.cli.output import done, output_option, say, show
 
@@ -18,7 +19,7 @@ _group_option = click.option("-g", "--group", required=True, help="The consumer 
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @_group_option
 @click.option("-n", "--count", type=click.IntRange(1, 1_000), default=16, show_default=True, help="At most.")
 @click.option(

@@ -18,13 +18,18 @@ import rich_click as click
 
 from rocketq import errors
 from rocketq.cli import (
+    bench,
     cluster,
+    completion,
     configuration,
     console,
+    context,
     dead_letters,
     doctor,
+    export,
     groups,
     leases,
+    local,
     messages,
     query,
     servers,
@@ -34,6 +39,7 @@ from rocketq.cli import (
     traces,
     transactions,
 )
+from rocketq.cli.contexts import ContextNotFound
 from rocketq.cli.output import FORMATS, output_option, say, show_one
 from rocketq.errors import (
     group_errors,
@@ -53,6 +59,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (errors.QueueNotFound, 3),
     (errors.RouteNotFound, 3),
     (errors.TraceNotFound, 3),
+    (ContextNotFound, 3),
     (sink_errors.SinkNotFound, 3),
     (group_errors.GroupNotFound, 3),
     (transaction_errors.TransactionNotFound, 3),
@@ -136,6 +143,8 @@ def version(output: str) -> None:
 
 for command in (
     servers.up,
+    local.status,
+    local.down,
     servers.nameserver,
     servers.broker,
     console.console,
@@ -153,6 +162,10 @@ for command in (
     transactions.tx,
     cluster.cluster,
     configuration.config,
+    completion.completion,
+    context.context,
+    bench.bench,
+    export.export,
     doctor.doctor,
     doctor.demo,
 ):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import rich_click as click
 
-from rocketq.cli.connection import connect, described, nameservers_option
+from rocketq.cli.completion import complete_group, complete_topic
+from rocketq.cli.connection import connect, extents_of, nameservers_option
 from rocketq.cli.json_lines import delivery_time_of, document, json_line, table_of
 from rocketq.cli.output import output_option, say, show, show_one
 from rocketq.cli.positions import Position, PositionType
@@ -62,7 +63,7 @@ class _Selections(click.ParamType[str]):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option("-k", "--key", help="The key of every message: what it can be found by.")
 @click.option(
     "--ordering-key",
@@ -140,10 +141,11 @@ def produce(
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option(
     "-g",
     "--group",
+    shell_complete=complete_group,
     help="Go on where this group is, and commit what was shown. With --follow: as one of its members.",
 )
 @click.option(
@@ -270,7 +272,7 @@ def _as_reader(
     follow: bool,
 ) -> Generator[Sequence[Shown]]:
     """Give messages of all queues, up to their ends now unless it follows; asking for more commits them."""
-    extents = {} if follow and position.last is None else _extents(client, topic)
+    extents = {} if follow and position.last is None else extents_of(client, topic)
     ends = {} if follow else _ends(client, topic, extents, position.until_us)
     start = {"start": "group", "start_fallback": position.edge or "earliest"} if group else position.start
     with client.pull_consumer(topic, group=group, tags=tags, sql=sql, **start) as consumer:
@@ -344,18 +346,6 @@ def _property(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
     return name, value
-
-
-def _extents(client: Client, topic: str) -> dict[MessageQueue, QueueOffsets]:
-    """Return the range of each queue that holds anything now."""
-    from rocketq.model import MessageQueue
-
-    return {
-        MessageQueue(topic, broker, number): queue
-        for broker, description in described(client, topic).items()
-        for number, queue in enumerate(description.queues)
-        if queue.max > queue.min
-    }
 
 
 def _ends(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_topic
 from rocketq.cli.connection import connect, nameservers_option
 from rocketq.cli.json_lines import document, json_line
 from rocketq.cli.output import output_option, say, show, show_one
@@ -96,7 +97,7 @@ def by_id(message_id: str, topic: str | None, allow_missing: bool, nameservers: 
 
 
 @query.command("offset")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("broker")
 @click.argument("queue", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
@@ -127,7 +128,7 @@ def by_offset(
 
 
 @query.command("key")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("key")
 @interval_options
 @click.option("-n", "--count", type=click.IntRange(1, 1_000), default=64, show_default=True, help="At most.")
@@ -196,7 +197,7 @@ def _warn_of_gaps(found: FoundByKey) -> None:
 
 
 @query.command("time")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @interval_options
 @click.option("-n", "--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most.")
 @allow_missing_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
+from rocketq.cli.broker_duty import drain, list_brokers, resume
 from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
 from rocketq.errors import InvalidConfiguration
-from rocketq.local_cluster.server_process import ServerNotStarted
 from rocketq.system.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 )
 @click.option("--broker-port", default=10911, show_default=True, help="Port of the first broker; 0: any.")
 @click.option(
+    "--config",
+    type=click.Path(dir_okay=False, exists=True, resolve_path=True),
+    help="A TOML file of settings for all servers: docs/configuration.md.",
+)
+@click.option(
     "--console-port",
     default=9080,
     show_default=True,
@@ -72,11 +78,15 @@ def up(
     nameserver_port: int,
     broker_port: int,
     allowed_hosts: tuple[str, ...],
+    config: str | None,
     console_port: int,
     with_console: bool,
     allow_changes: bool,
-) -> None:
-    """Start a cluster on this machine and keep it up until Ctrl-C.
+) -> int:
+    """Start a cluster on this machine and keep it up until Ctrl-C, or `rocketq down` in another terminal.
+
+    When a server dies, `up` says so, the others go on, and nothing is started again by itself.
+    Exit code 1: a server died.
 
     \b
     Examples:
@@ -87,6 +97,7 @@ def up(
     _need_servers()
     from rocketq.local_cluster.cluster import LocalCluster
     from rocketq.local_cluster.console_process import console_beside
+    from rocketq.local_cluster.up_file import kept_up
 
     for port, count, option in (
         (nameserver_port, nameservers, "--nameserver-port"),
@@ -98,6 +109,7 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     allowed = [f"--allowed-hosts={host}" for host in allowed_hosts]
+    given = [*allowed, *([f"--config={config}"] if config else [])]
     say("starting …")
     cluster = LocalCluster(
         brokers,
@@ -106,16 +118,20 @@ def up(
         flush=flush,
         nameserver_port=nameserver_port,
         broker_port=broker_port,
-        nameserver_arguments=allowed,
-        broker_arguments=allowed,
+        nameserver_arguments=given,
+        broker_arguments=given,
     )
     console = [*allowed, *(["--allow-changes"] if allow_changes else [])] if with_console else None
-    with cluster, console_beside(cluster, console_port, console) as console_address:
+    with (
+        cluster,
+        kept_up(cluster.data_dir, cluster.addresses),
+        console_beside(cluster, console_port, console) as console_address,
+    ):
         _show_up(cluster, console_address)
-        while not ended.wait(WATCH_S):
-            _need_all_running(cluster)
+        dead = _watch(cluster, ended)
         say("stopping …")
     say("stopped" if temporary else f"stopped; the messages are in {data_dir}")
+    return 1 if dead else 0
 
 
 def _show_up(cluster: LocalCluster, console: str) -> None:
@@ -136,11 +152,15 @@ def _show_up(cluster: LocalCluster, console: str) -> None:
     say("\nCtrl-C stops it.")
 
 
-def _need_all_running(cluster: LocalCluster) -> None:
-    for name in cluster.names:
-        if not cluster.running(name):
-            tail = cluster.log(name).read_text("utf-8", "replace")[-2000:].strip()
-            raise ServerNotStarted(name, "it ended", str(cluster.log(name)), tail)
+def _watch(cluster: LocalCluster, ended: threading.Event) -> set[str]:
+    """Wait until it is to end, or no server is left; tell of each that dies, and return their names."""
+    dead: set[str] = set()
+    while not ended.wait(WATCH_S) and len(dead) < len(cluster.names):
+        for name in [each for each in cluster.names if each not in dead and not cluster.running(each)]:
+            dead.add(name)
+            say(f"{name} ended with exit code {cluster.exit_code(name)}; its log is {cluster.log(name)}")
+            say(f"  the others go on. To start it again: {shlex.join(cluster.command(name))}")
+    return dead
 
 
 def _need_free(port: int, option: str) -> None:
@@ -196,7 +216,8 @@ def broker() -> None:
     """Run a broker, or look after one."""
 
 
-broker.add_command(clock)
+for command in (clock, list_brokers, drain, resume):
+    broker.add_command(command)
 
 
 @broker.command("run", context_settings=PASS_ON)

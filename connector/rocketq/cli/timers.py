@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_topic
 from rocketq.cli.connection import connect, nameservers_option
 from rocketq.cli.output import output_option, say, show, show_one
 
@@ -23,7 +24,7 @@ def timer() -> None:
 
 
 @timer.command("list")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option("-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most.")
 @nameservers_option
 @output_option

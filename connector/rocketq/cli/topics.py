@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from rocketq.cli.completion import complete_topic
 from rocketq.cli.connection import administration, connect, described, nameservers_option
 from rocketq.cli.output import confirm, done, output_option, say, show
 
@@ -127,7 +128,7 @@ def list_topics(nameservers: str, output: str) -> None:
 
 
 @topic.command("describe")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @nameservers_option
 @output_option
 def describe(name: str, nameservers: str, output: str) -> None:
@@ -168,7 +169,7 @@ def describe(name: str, nameservers: str, output: str) -> None:
 
 
 @topic.command("alter")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.option("--queues", type=int, help="Queues on each broker, for reading and writing.")
 @click.option("--read-queues", type=int, help="Queues that are read; for shrinking, reduce these last.")
 @click.option("--write-queues", type=int, help="Queues that are written; for shrinking, reduce these first.")
@@ -225,7 +226,7 @@ def alter(
 
 
 @topic.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topic)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @nameservers_option
 @output_option

@@ -53,7 +53,7 @@ class Console:
         self.admin = ClusterAdmin(config.nameservers, transport)
         #: Searches, delayed messages, dead letters and traces.
         self.client = Client(config.nameservers, transport=transport)
-        self.survey = Survey(self.admin.masters)
+        self.survey = Survey(self.admin.masters, self.clock)
         self.observer = Observer(self.survey, self.clock, config.observe_ms)
 
     def close(self) -> None:

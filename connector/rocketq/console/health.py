@@ -53,7 +53,7 @@ class Facts:
 
 def problems(facts: Facts) -> list[Problem]:
     """Return what needs an operator, the most urgent first."""
-    found = [*_servers(facts), *_brokers(facts), *_groups(facts), *_stuck(facts)]
+    found = [*_servers(facts), *_brokers(facts), *_troubles(facts), *_groups(facts), *_stuck(facts)]
     return sorted(found, key=lambda each: each.level is not Level.CRITICAL)
 
 
@@ -101,6 +101,15 @@ def _brokers(facts: Facts) -> Iterator[Problem]:
             yield Problem(
                 Level.WARNING, f"Parts of the log of {name} cannot be read",
                 f"The key index met {each.index_holes}. See docs/salvage.md.", where,
+            )  # fmt: skip
+
+
+def _troubles(facts: Facts) -> Iterator[Problem]:
+    for name, sample in facts.observation.samples.items():
+        if sample.gauges.get("troubles"):
+            yield Problem(
+                Level.WARNING, f"Background work fails on {name}",
+                "GET /readyz of the broker says which task, and why.", ("brokers", name),
             )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ _GAUGES: Final = {
     "rocketq_sink_pending_decisions": "pending_batches",
     "rocketq_sink_staged_bytes": "staged_bytes",
     "rocketmq_timing_messages": "delayed_messages",
+    "rocketq_store_troubles": "troubles",
 }
 _LAG: Final = "rocketmq_consumer_lag_messages"
 _AGE: Final = "rocketmq_consumer_lag_latency"

@@ -117,7 +117,7 @@ class Observer:
     def look(self) -> Observation:
         """Ask all live brokers now, and return what they say."""
         try:
-            answers = self._survey.ask(lambda master: read_sample(master.metrics()))
+            answers = self._survey.ask(lambda master: read_sample(master.metrics()), probe=True)
         except NameServersUnreachable as error:
             answers = Answers(nameservers=error.message)
         found = observed(self._latest, answers, self._clock.now_us(), self._clock.monotonic_ms())

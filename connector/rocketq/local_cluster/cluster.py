@@ -115,6 +115,11 @@ class LocalCluster:
         return {name: process.address for name, process in self._brokers.items()}
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """The address of every server, by its name."""
+        return {process.name: process.address for process in self._all}
+
+    @property
     def names(self) -> list[str]:
         """The names of all servers, as `kill` and the others take them."""
         return [process.name for process in self._all]
@@ -122,6 +127,14 @@ class LocalCluster:
     def running(self, name: str) -> bool:
         """Whether the server's process is alive (a paused one is)."""
         return self._process(name).running
+
+    def exit_code(self, name: str) -> int | None:
+        """What a server's process ended with, -9 after SIGKILL; None while it runs."""
+        return self._process(name).exit_code
+
+    def command(self, name: str) -> list[str]:
+        """The command that starts the server by hand, on its data and its port."""
+        return self._process(name).command
 
     def pid(self, name: str) -> int:
         """The server's process id, for tests that look at it from outside."""

@@ -4,9 +4,9 @@
           └─> or it ends, or prints nothing in time: ServerNotStarted, with the end of its log
 
 The child writes stderr to a log file, which stays when the child has ended, so that a failure can be
-explained. The child has a session of its own: Ctrl-C in a terminal or an interrupt in a notebook reaches only
-the parent, which then stops its children in order. The child watches `--parent-pid` and exits when the parent
-has ended.
+explained. The child has a session of its own: Ctrl-C in a terminal or an interrupt in a notebook reaches
+only the parent, which then stops its children in order. The child watches `--parent-pid` and exits when the
+parent has ended.
 
 The child does not see ROCKETQ_… variables: they are about other servers, perhaps those of a production.
 
@@ -71,6 +71,17 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """What the process ended with, negative for a signal; None while it runs."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def command(self) -> list[str]:
+        """What starts this server, on its port, without an owner."""
+        started = (sys.executable, "-P", "-m", self._module)
+        return [*started, *self._arguments, "--port", str(self._port)]
+
+    @property
     def answering(self) -> bool:
         """Whether the process runs and is not paused."""
         return self.running and not self._paused
@@ -89,10 +100,7 @@ class ServerProcess:
         """Start the process and do not wait, so that several processes can start at the same time."""
         if self.running:
             return
-        command = [
-            *(sys.executable, "-P", "-m", self._module, *self._arguments),
-            *("--port", str(self._port), "--parent-pid", str(os.getpid())),
-        ]
+        command = [*self.command, "--parent-pid", str(os.getpid())]
         self._paused = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

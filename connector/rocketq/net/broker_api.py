@@ -317,6 +317,10 @@ class BrokerApi(GroupApi):
         """Return the broker at run time: its log, what waits, what it holds, what it thinks of its clock."""
         return self._get(path_of("statistics"), BrokerStatistics)
 
+    def drain(self, draining: bool) -> BrokerStatistics:
+        """Take the broker's writes away, or give them back; reads go on either way."""
+        return self._send("PUT", path_of("drain"), calls.DrainRequest(draining), calls.BrokerStatistics)
+
     def agree_clock(self, at_us: int) -> BrokerStatistics:
         """Agree that it is `at_us` (µs) now. Raises Conflict if the broker's clock shows another time."""
         request = ClockRequest(at_us)

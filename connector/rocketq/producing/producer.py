@@ -192,10 +192,6 @@ class Producer:
         fields = checked_fields(key, tag, properties, delay, deliver_at)
         if self._spans is not None:
             fields = fields._replace(properties=self._spans.created(topic, fields.properties))
-        if self._trace is not None:
-            properties = self._trace.marked(topic, fields.properties)
-            if properties is not fields.properties:
-                fields = fields._replace(properties=properties)
         destination = self._free.get(topic)
         pipeline = self._pipeline
         if destination is None or pipeline is None:
@@ -395,7 +391,8 @@ class Producer:
         # The caller has checked; what still waits when the producer is closed is sent.
         queues = self._delivery.write_queues(topic)
         if self._trace is not None:
-            message = replace(message, properties=self._trace.marked(topic, message.properties))
+            marked = self._trace.marked(topic, message.properties)
+            message = message if marked is message.properties else replace(message, properties=marked)
         selector = self._selectors.of_message(topic, order, queue, queues)
         chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
@@ -486,6 +483,7 @@ class Producer:
                 raise Closed("The producer")
             if self._pipeline is None:
                 self._pipeline = self._new_pipeline()
+                self._pipeline.trace = self._trace
             return self._pipeline
 
     def _pool(self) -> ThreadPoolExecutor:

@@ -18,14 +18,16 @@ import threading
 import time
 import uuid
 import zlib
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY
 from rocketq.producing.property_columns import lacks, with_properties
-from rocketq.protocol.column_values import flags, numbers, repeated
+from rocketq.protocol.column_values import byte_pieces, flags, numbers, repeated
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 COUNTER_DIGITS: Final = 11
@@ -46,12 +48,16 @@ class IdRange(NamedTuple):
 
     def column(self, rows: int) -> pa.StringArray:
         """Return the ids of the first `rows` rows."""
+        offsets = np.arange(0, (rows + 1) * ID_CHARACTERS, ID_CHARACTERS, dtype=np.int32)
+        return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(self.text(rows)))
+
+    def text(self, rows: int) -> npt.NDArray[np.uint8]:
+        """Return the ids of the first `rows` rows as ASCII, a row each."""
         text = np.empty((rows, ID_CHARACTERS), np.uint8)
         text[:, :-COUNTER_DIGITS] = np.frombuffer(self.prefix.encode(), np.uint8)
         counters = np.arange(self.first, self.first + rows, dtype=np.int64)
         text[:, -COUNTER_DIGITS:] = _DIGITS[(counters[:, None] >> _SHIFTS) & 15]
-        offsets = np.arange(0, (rows + 1) * ID_CHARACTERS, ID_CHARACTERS, dtype=np.int32)
-        return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text))
+        return text
 
 
 class UniqueIds:
@@ -107,3 +113,38 @@ def identified(batch: pa.RecordBatch, ids: IdRange) -> pa.RecordBatch:
         own = ids.column(rows).filter(flags(lacking))
         made = with_properties(column, lacking, {UNIQUE_ID_PROPERTY: own})
     return batch.set_column(at, batch.schema.field(at), made)
+
+
+def identified_properties(given: Mapping[int, Mapping[str, str]], ids: IdRange, rows: int) -> pa.MapArray:
+    """Return the properties of `rows` messages, each with an id: its own, or that of its row behind the rest.
+
+    `given` has the properties of a few messages, by row and in order; a property whose value is None is left
+    out. The column is written in pieces, of which those between these few messages have ids alone.
+    """
+    name, made = UNIQUE_ID_PROPERTY.encode(), ids.text(rows).reshape(-1).data
+    names: list[bytes] = []
+    values: list[bytes | memoryview] = []
+    #: Of each given property: its place among all of them, and how long its name and its value are.
+    places: list[tuple[int, int, int]] = []
+    counts = np.ones(rows + 1, np.int32)
+    counts[0] = begun = shift = 0
+    for row, properties in given.items():
+        own = [(key.encode(), value.encode()) for key, value in properties.items() if value is not None]
+        has_id = properties.get(UNIQUE_ID_PROPERTY) is not None
+        names.append(name * (row - begun))
+        values.append(made[ID_CHARACTERS * begun : ID_CHARACTERS * row])
+        for place, (key, value) in enumerate(own, row + shift):
+            names.append(key)
+            values.append(value)
+            places.append((place, len(key), len(value)))
+        counts[row + 1] = len(own) + (not has_id)
+        shift += len(own) - has_id
+        begun = row + has_id
+    names.append(name * (rows - begun))
+    values.append(made[ID_CHARACTERS * begun :])
+    lengths = np.empty((2, rows + shift), np.int64)
+    lengths[0], lengths[1] = len(name), ID_CHARACTERS
+    at, *own_lengths = np.array(places, np.int64).reshape(-1, 3).T
+    lengths[:, at] = own_lengths
+    columns = (byte_pieces(part, size) for part, size in ((names, lengths[0]), (values, lengths[1])))
+    return pa.MapArray.from_arrays(numbers(np.cumsum(counts, dtype=np.int32)), *columns, PROPERTIES_TYPE)

@@ -96,6 +96,12 @@ def _joined(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), buffers, 0)
 
 
+def byte_pieces(pieces: Sequence[bytes | memoryview], lengths: npt.NDArray[np.int64]) -> pa.StringArray:
+    """Return texts as an array: their UTF-8 in pieces of any size, and the length of each in bytes."""
+    buffers = [None, pa.py_buffer(_ends(lengths)), pa.py_buffer(b"".join(pieces))]
+    return pa.Array.from_buffers(_STRING, len(lengths), buffers, 0)
+
+
 def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return where each of some values begins that follow each other, and where the last one ends."""
     ends = np.zeros(len(lengths) + 1, np.int64)

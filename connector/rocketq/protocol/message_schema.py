@@ -106,11 +106,24 @@ def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:
 
 def properties_column(values: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
     """Return the properties of messages as a column; one whose value is None is left out."""
-    given = [[pair for pair in (value or {}).items() if pair[1] is not None] for value in values]
-    offsets = numbers(np.cumsum([0, *map(len, given)], dtype=np.int32))
-    names, items = (texts([pair[side] for pairs in given for pair in pairs]) for side in (0, 1))
-    is_null = flags(np.fromiter((value is None for value in values), np.bool_, len(values)))
-    return pa.MapArray.from_arrays(offsets, names, items, PROPERTIES_TYPE, mask=is_null)
+    given = {row: value for row, value in enumerate(values) if value is not None}
+    return sparse_properties(given, len(values))
+
+
+def sparse_properties(given: Mapping[int, Mapping[str, str]], rows: int) -> pa.MapArray:
+    """Return the properties of a few of some messages, by row and in order; the rows without any are null.
+
+    It costs what the messages cost that have some.
+    """
+    pairs = [[pair for pair in value.items() if pair[1] is not None] for value in given.values()]
+    present = np.fromiter(given, np.int64, len(given))
+    counts = np.zeros(rows + 1, np.int32)
+    counts[present + 1] = np.fromiter(map(len, pairs), np.int32, len(pairs))
+    offsets = numbers(np.cumsum(counts, dtype=np.int32))
+    names, items = (texts([pair[side] for of_row in pairs for pair in of_row]) for side in (0, 1))
+    is_null = np.ones(rows, np.bool_)
+    is_null[present] = False
+    return pa.MapArray.from_arrays(offsets, names, items, PROPERTIES_TYPE, mask=flags(is_null))
 
 
 def normalise(data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:

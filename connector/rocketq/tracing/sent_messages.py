@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,36 @@ class SentMessages:
     def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
         """Return the properties of a message, with the mark and an id of its own if it is to be recorded."""
         own = None if properties is None else properties.get(TRACE_ON)
-        if own is None and (self._chance() >= self._rate or not self._covers(topic)):
-            return properties
-        if own is not None and own != "true":
-            return properties
-        made = {**(properties or {}), TRACE_ON: "true"}
-        if made.get(UNIQUE_ID_PROPERTY) is None:
-            made[UNIQUE_ID_PROPERTY] = UNIQUE_IDS.one()
-        return made
+        if own is None:
+            # The chance first: it decides most messages.
+            return _marked(properties) if self._chance() < self._rate and self._covers(topic) else properties
+        return _marked(properties) if own == "true" else properties
+
+    def marked_rows(
+        self, topic: str, given: Mapping[int, Mapping[str, str]], rows: int
+    ) -> dict[int, dict[str, str]]:
+        """Choose from the messages of a batch; return the properties of those that are recorded, by row."""
+        found = {row: _marked(own) for row, own in given.items() if own.get(TRACE_ON) == "true"}
+        if self._covers(topic):
+            for row in self._chosen_rows(rows):
+                own = given.get(row)
+                if own is None or own.get(TRACE_ON) is None:
+                    found[row] = _marked(own)
+        return found
+
+    def _chosen_rows(self, rows: int) -> Iterable[int]:
+        """Choose each row with the chance of the rate, at the cost of the rows that are chosen."""
+        if self._rate >= 1:
+            yield from range(rows)
+        elif self._rate > 0:
+            # How many are passed over before the next one has a geometric distribution.
+            row = self._passed_over()
+            while row < rows:
+                yield row
+                row += 1 + self._passed_over()
+
+    def _passed_over(self) -> int:
+        return int(math.log(1 - self._chance()) / math.log1p(-self._rate))
 
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of which the chosen messages are marked, and have an id of their own."""
@@ -168,3 +191,11 @@ class SentMessages:
             tag=tag,
             body_bytes=size,
         )
+
+
+def _marked(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Return properties with the mark, and an id if the message has none of its own."""
+    made = {**(properties or {}), TRACE_ON: "true"}
+    if made.get(UNIQUE_ID_PROPERTY) is None:
+        made[UNIQUE_ID_PROPERTY] = UNIQUE_IDS.one()
+    return made

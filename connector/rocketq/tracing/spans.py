@@ -89,6 +89,11 @@ class MessageSpans:
     def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
         return properties if self._records is None else self._records.marked(topic, properties)
 
+    def marked_rows(
+        self, topic: str, given: Mapping[int, Mapping[str, str]], rows: int
+    ) -> dict[int, dict[str, str]]:
+        return {} if self._records is None else self._records.marked_rows(topic, given, rows)
+
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._records is not None:
             batch = self._records.marked_batch(topic, batch)

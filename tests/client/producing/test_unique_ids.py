@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq import LocalCluster, Message, SendFailed
+from rocketq.producing.accumulation.message_columns import MessageColumns
 from rocketq.producing.unique_ids import ID_CHARACTERS, UNIQUE_IDS, IdRange, identified
 from rocketq.protocol.message_schema import from_messages
 from tests.support.patience import PatientClient
@@ -120,6 +121,7 @@ def test_a_message_that_is_sent_again_by_its_owner_keeps_the_id_it_has(small: Sm
     assert sorted(stored_ids(small)) == sorted(kept)
 
 
+TEXTS = st.sampled_from(["", "a", "bü", "UNIQ_KEY", "TRACE_ON"])
 PROPERTIES = st.none() | st.dictionaries(
     st.sampled_from(["a", "b", "UNIQ_KEY"]), st.text(min_size=1, max_size=3), max_size=3
 )
@@ -171,3 +173,16 @@ def test_a_message_and_its_copies_are_found_by_their_id(cluster: LocalCluster, t
             pass
         assert {each.message_id for each in found.messages} == {sent.message_id, copy.message_id}
         assert found.complete
+
+
+@given(rows=st.lists(st.none() | st.dictionaries(TEXTS, st.none() | TEXTS, max_size=3), max_size=12))
+def test_a_batch_of_submitted_messages_has_the_ids_that_any_batch_would_get(
+    rows: list[dict[str, str] | None],
+) -> None:
+    columns = MessageColumns()
+    for row in rows:
+        columns.add(b"x", 7, properties=row)
+    ids = IdRange("A" * 25, 7)
+    made = columns.to_batch(ids)
+    made.validate(full=True)
+    assert made.to_pylist() == identified(columns.to_batch(), ids).to_pylist()

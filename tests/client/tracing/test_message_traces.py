@@ -149,6 +149,28 @@ def test_a_rate_records_about_that_share_and_consumers_the_same_ones(
         assert client.tracing.counts().stored == 3 * sampled
 
 
+def test_a_program_decides_for_single_messages_of_a_submitted_batch(tracer: Client, topic: str) -> None:
+    tracer.create_topic(topic, queues=1)
+    given: list[dict[str, str] | None] = [{"TRACE_ON": "false"}, None, {"a": "1"}, {"TRACE_ON": "true"}]
+    with tracer.producer(unique_ids=False, linger_ms=60_000) as producer:
+        futures = [producer.submit(topic, b"x", properties=properties) for properties in given]
+        producer.flush()
+    stored = [tracer.query.by_id(future.result().message_id).properties or {} for future in futures]
+    assert [properties.get("TRACE_ON") for properties in stored] == ["false", "true", "true", "true"]
+    assert ["UNIQ_KEY" in properties for properties in stored] == [False, True, True, True]
+    assert stored[2]["a"] == "1"
+
+
+def test_each_message_of_a_submitted_batch_has_the_chance_of_the_rate() -> None:
+    with Client("http://127.0.0.1:1", trace=0.01) as client:
+        assert client.tracing is not None
+        found = [row for _ in range(10) for row in client.tracing.sent.marked_rows("t", {}, 10_000)]
+        assert client.tracing.sent.marked_rows("RMQ_SYS_TRACE_TOPIC", {}, 10_000) == {}
+    # Seven standard deviations around the 1,000 expected, and each half has its share.
+    assert 780 < len(found) < 1_220
+    assert 340 < sum(row < 5_000 for row in found) < 660
+
+
 def test_without_a_trace_nothing_is_marked_or_recorded(cluster: LocalCluster, topic: str) -> None:
     with Client(cluster.nameservers) as client, client.producer() as producer:
         sent = producer.send(topic, b"x")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 from pyspark_rocketq.connections import connection_to
 from rocketq import LocalCluster
 from rocketq.client import Client
+from rocketq.model import StoredMessage
 from rocketq.sinks.coordinator_lookup import Coordinators
 from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source, fill
@@ -27,7 +29,12 @@ TIMEOUT_S = 540
 
 
 def copying(
-    spark: SparkSession, source: Source, copy: str, checkpoint: Path, **options: str
+    spark: SparkSession,
+    source: Source,
+    copy: str,
+    checkpoint: Path,
+    columns: Sequence[str] = ("value", "key"),
+    **options: str,
 ) -> StreamingQuery:
     """Start a query that copies a topic to its end, exactly once as streams do by default."""
     nameservers = {"nameservers": ",".join(source.nameservers)}
@@ -35,7 +42,7 @@ def copying(
         spark.readStream.format("rocketq")
         .options(**source.options({"startingOffsets": "earliest", "maxOffsetsPerTrigger": "8"}))
         .load()
-        .selectExpr("value", "key")
+        .selectExpr(*columns)
         .writeStream.format("rocketq")
         .options(topic=copy, **nameservers, **options)
         .option("checkpointLocation", str(checkpoint))
@@ -83,6 +90,38 @@ def test_a_replayed_batch_writes_nothing_and_a_new_checkpoint_is_refused(
     assert f"rocketq sink reset {copy}" in str(caught.value)
     assert '.option("sinkId", ...)' in str(caught.value)
     assert values(source, copy) == values(source, source.topic)
+
+
+def test_delayed_rows_are_delivered_once_and_never_early_after_a_replayed_batch(
+    spark: SparkSession, source: Source, client: Client, tmp_path: Path
+) -> None:
+    """Of three messages of a queue one is delivered soon, one in an hour, and one at once."""
+    copy = f"{source.topic}-copy"
+    client.create_topic(copy, queues=2)
+    now_ms = time.time_ns() // 1_000_000
+    soon_ms, later_ms = now_ms + 2_000, now_ms + 3_600_000
+    times = "".join(
+        f" WHEN endswith(string(value), '#{number}') THEN timestamp_millis({at})"
+        for number, at in enumerate((soon_ms, later_ms))
+    )
+    columns = ("value", "key", f"CASE{times} END AS deliver_at")
+    fill(client, source.topic, 3)
+    finish(copying(spark, source, copy, tmp_path / "a", columns, sinkId=copy))
+    lose_last_commit(tmp_path / "a")
+    finish(copying(spark, source, copy, tmp_path / "a", columns, sinkId=copy))
+    wanted = values(source, source.topic)
+    in_time = [value for value in wanted if not value.endswith(b"#1")]
+    with client.pull_consumer(copy, start="earliest") as consumer:
+        found: list[StoredMessage] = []
+        while len(found) < len(in_time):
+            found += consumer.poll(timeout_ms=60_000)
+    assert sorted(message.body for message in found) == in_time
+    assert all(each.stored_at_us >= soon_ms * 1000 for each in found if each.body.endswith(b"#0"))
+    held = list(client.timers.list(copy))
+    bodies = sorted(client.timers.show(each.timer_id).body for each in held)
+    assert bodies == [value for value in wanted if value.endswith(b"#1")]
+    assert {each.deliver_at_ms for each in held} == {later_ms}
+    assert values(source, copy) == in_time
 
 
 def test_a_checkpoint_that_was_set_back_fails_unless_told_to_skip(

@@ -180,7 +180,7 @@ def test_a_message_stays_cancelled_and_one_that_is_lost_is_forgotten(
         assert (table.outstanding, table.cancelled_count, table.floor) == (0, 0, None)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.data())
 def test_whatever_frame_is_lost_nothing_is_early_or_twice(
     seed: st.DataObject, tmp_path_factory: pytest.TempPathFactory

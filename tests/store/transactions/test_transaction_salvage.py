@@ -132,7 +132,7 @@ def readable(driver: Driver) -> list[bytes]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_frame_is_lost_no_transaction_comes_out_in_part_or_twice(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

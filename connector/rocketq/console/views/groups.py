@@ -42,11 +42,12 @@ def groups(console: Console, call: Call) -> Page:
 def group(console: Console, call: Call) -> Page:
     """Answer one group as all brokers together know it."""
     name = call.names["group"]
-    known, answers = _described(console, name)
+    producers = console.survey.ask(lambda master: master.producers(name))
+    are_producers = any(told.members for told in producers.found.values())
+    known, answers = _described(console, name, may_be_missing=are_producers)
     progress = progress_of(known)
     lags = [each.lag for each in progress]
     ages = [each.lag_ms for each in progress if each.lag_ms is not None]
-    producers = console.survey.ask(lambda master: master.producers(name))
     values: dict[str, object] = {
         "group": name,
         "known": known,
@@ -118,7 +119,7 @@ def _moved(
 
 
 def _described(
-    console: Console, name: str
+    console: Console, name: str, *, may_be_missing: bool = False
 ) -> tuple[dict[str, GroupDescription], Answers[GroupDescription | None]]:
     """Return the group as each broker has it; raise GroupNotFound if none has it and all answered."""
 
@@ -130,6 +131,6 @@ def _described(
 
     answers = console.survey.ask(ask)
     known = {broker: one for broker, one in answers.found.items() if one is not None}
-    if not known and answers.complete and not answers.refused:
+    if not (known or may_be_missing or answers.refused) and answers.complete:
         raise GroupNotFound(name, ", ".join(answers.found) or "(none is alive)")
     return known, answers

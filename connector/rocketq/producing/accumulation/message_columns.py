@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY, Message
-from rocketq.producing.unique_ids import IdRange, identified
+from rocketq.producing.unique_ids import IdRange, identified_properties
 from rocketq.protocol.column_values import byte_strings, optional_bytes
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, properties_column
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls, sparse_properties
 
 _TYPES = {field.name: field.type for field in MESSAGE_SCHEMA}
 
@@ -97,19 +97,20 @@ class MessageColumns:
             "key": self._sparse(self._keys, "key"),
             "tag": self._sparse({row: tag.encode() for row, tag in self._tags.items()}, "tag"),
             "body": byte_strings(self._bodies),
-            "properties": self._property_column(),
+            "properties": self._property_column(ids),
             "born_at": pa.Array.from_buffers(
                 _TYPES["born_at"], rows, [None, pa.py_buffer(self._born_at_us)], 0
             ),
         }
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=MESSAGE_SCHEMA)
-        return batch if ids is None else identified(batch, ids)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=MESSAGE_SCHEMA)
 
-    def _property_column(self) -> pa.Array:
+    def _property_column(self, ids: IdRange | None) -> pa.Array:
         rows = len(self)
+        if ids is not None:
+            return identified_properties(self._properties, ids, rows)
         if not self._properties:
             return nulls(rows, _TYPES["properties"])
-        return properties_column(list(map(self._properties.get, range(rows))))
+        return sparse_properties(self._properties, rows)
 
     def _sparse(self, values: Mapping[int, bytes], name: str) -> pa.Array:
         """Return a column of which some rows have a value."""
@@ -117,6 +118,16 @@ class MessageColumns:
         if not values:
             return nulls(rows, _TYPES[name])
         return optional_bytes(list(map(values.get, range(rows))), _TYPES[name])
+
+    @property
+    def properties(self) -> Mapping[int, Mapping[str, str]]:
+        """The properties of the messages that have some, by row and in order."""
+        return self._properties
+
+    def put_properties(self, changed: Mapping[int, Mapping[str, str]]) -> None:
+        """Give some messages other properties."""
+        if changed:
+            self._properties = dict(sorted({**self._properties, **changed}.items()))
 
     def own_ids(self) -> dict[int, str]:
         """Return the ids that callers gave in the properties, by row."""

@@ -35,6 +35,7 @@ from rocketq.producing.accumulation.accumulator import (
 )
 from rocketq.producing.accumulation.message_columns import fields_size
 from rocketq.producing.accumulation.send_future import SendFuture
+from rocketq.producing.attempts.send_trace import SendTrace
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.column_values import numbers
 
@@ -66,6 +67,8 @@ class Pipeline:
         #: Batches whose futures do not all have their outcome.
         self._outstanding: set[Batch] = set()
         self._closed = False
+        #: Chooses messages to be recorded: on the thread that sends them, so that callers pay nothing for it.
+        self.trace: SendTrace | None = None
         self._threads = [
             threading.Thread(target=self._serve, name=f"rocketq-send-{number}", daemon=True)
             for number in range(config.sender_threads)
@@ -187,6 +190,9 @@ class Pipeline:
         error: BaseException | None = None
         parts: list[tuple[Rows, SendResult]] = []
         try:
+            if self.trace is not None:
+                given = batch.columns.properties
+                batch.columns.put_properties(self.trace.marked_rows(batch.destination.topic, given, count))
             for places, result in self._sent(batch, rows):
                 parts.append((places if rows is None else np.array(rows, np.int64)[places], result))
         except RocketqError as raised:

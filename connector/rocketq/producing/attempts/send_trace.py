@@ -8,7 +8,7 @@ changes what is sent; unlike a hook it sees the messages and where they went.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +39,15 @@ class SendTrace(Protocol):
 
     def marked(self, topic: str, properties: dict[str, str] | None) -> dict[str, str] | None:
         """Return the properties of a message that is to be sent, with the mark if its way is recorded."""
+        ...
+
+    def marked_rows(
+        self, topic: str, given: Mapping[int, Mapping[str, str]], rows: int
+    ) -> dict[int, dict[str, str]]:
+        """Choose from the messages of a batch; return the properties of those that are recorded, by row.
+
+        `given` has the properties of the messages that have some.
+        """
         ...
 
     def marked_batch(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:

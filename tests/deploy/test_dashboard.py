@@ -1,0 +1,81 @@
+"""The Grafana dashboard asks for metrics and labels that the servers have: each is looked up in a real
+/metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rocketq.testing import EmbeddedCluster
+from tests.support.conditions import WAIT_MS
+
+FILE: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "rocketq.json"
+BOARD: Final[dict[str, Any]] = json.loads(FILE.read_text())
+PANELS: Final = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS: Final = [target["expr"] for panel in PANELS for target in panel["targets"]]
+#: Prometheus adds it to each sample that it scrapes.
+SCRAPED: Final = {"instance"}
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[str, set[str]]:
+    """The labels of each sample of a broker that has something of everything, and of a NameServer."""
+    found: dict[str, set[str]] = defaultdict(set)
+    with EmbeddedCluster() as cluster, cluster.client() as mq:
+        mq.create_topic("orders", queues=1)
+        with mq.producer() as producer, mq.consumer("billing", "orders", start="earliest") as consumer:
+            producer.send("orders", b"x")
+            assert consumer.poll(timeout_ms=WAIT_MS)
+            for address in (cluster.brokers["broker-a"], cluster.nameservers):
+                with urllib.request.urlopen(f"{address}/metrics") as answer:
+                    for family in text_string_to_metric_families(answer.read().decode()):
+                        # A family without samples yet, such as that of dead letters, has only its name.
+                        suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
+                        for suffix in suffixes.get(family.type, ("",)):
+                            found[family.name + suffix] |= set()
+                        for sample in family.samples:
+                            found[sample.name] |= set(sample.labels)
+    return found
+
+
+def names(expression: str) -> list[str]:
+    return re.findall(r"\b((?:rocketm?q|process)_[a-z_]+)", expression)
+
+
+def test_every_metric_of_the_dashboard_is_one_of_the_servers(labels: dict[str, set[str]]) -> None:
+    asked = {name for expression in EXPRESSIONS for name in names(expression)}
+    variables = {name for each in BOARD["templating"]["list"] for name in names(each.get("definition", ""))}
+    assert len(asked) > 25
+    assert sorted((asked | variables) - set(labels)) == []
+
+
+def test_every_label_of_the_dashboard_is_one_of_its_metric(labels: dict[str, set[str]]) -> None:
+    wrong = []
+    for expression in EXPRESSIONS:
+        (name,) = set(names(expression))
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        asked = {each.strip() for group in grouped for each in group.split(",")} - SCRAPED
+        asked |= set(re.findall(r"[{,]\s*(\w+)\s*[=!]", expression)) - SCRAPED
+        if labels[name] and not asked <= labels[name]:
+            wrong.append((name, asked - labels[name]))
+    assert wrong == []
+
+
+def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
+    for panel in PANELS:
+        assert panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        for target in panel["targets"]:
+            shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+            if grouped:
+                assert shown <= {each.strip() for each in grouped[0].split(",")}, panel["title"]
+    places = [tuple(panel["gridPos"].values()) for panel in BOARD["panels"]]
+    assert len(places) == len(set(places))
