@@ -8,6 +8,7 @@
     bench       the benchmarks; arguments go to them
     bench-peers  the same work on Kafka (needs Java, Maven and the network)
     pages       write the tables of docs/configuration.md anew, from the code
+    docs        the documents as a site with search, in docs/_build/html
     notebook    JupyterLab on notebooks/ (installed on first use)
 
 It needs Python 3.11 or newer and nothing else; uv is used if it is there, else pip.
@@ -40,6 +41,7 @@ COMMANDS = {
         [PYTHON, "-m", "mypy"],
         [os.path.join(BIN, "lint-imports")],
     ],
+    "docs": [[PYTHON, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", "docs/_build/html"]],
     "bench": [[PYTHON, "-m", "benchmarks"]],
     "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
     "pages": [[PYTHON, "-m", "tests.support.configuration_page"]],

@@ -24,8 +24,11 @@ Handled = dict[MessageQueue, list[int]]
 class Members:
     """The member processes of one group."""
 
-    def __init__(self, cluster: LocalCluster, topic: str, directory: Path, *options: str) -> None:
-        self._arguments = [cluster.nameservers[0], topic, f"{topic}-group"]
+    def __init__(
+        self, cluster: LocalCluster, topic: str, directory: Path, *options: str, group: str | None = None
+    ) -> None:
+        self.group = group or f"{topic}-group"
+        self._arguments = [cluster.nameservers[0], topic, self.group]
         self._options, self._directory = options, directory
         self.running: list[subprocess.Popen[str]] = []
         self.files: list[Path] = []
@@ -64,7 +67,7 @@ class Members:
         for file in self.files:
             queues: Handled = defaultdict(list)
             for line in file.read_text().splitlines():
-                topic, broker, queue, offset = line.split()
+                topic, broker, queue, offset, _ = line.split()
                 queues[MessageQueue(topic, broker, int(queue))].append(int(offset))
             found.append(queues)
         return found

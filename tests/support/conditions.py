@@ -16,10 +16,10 @@ WAIT_S: Final = 60
 WAIT_MS: Final = 1000 * WAIT_S
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object], pause_s: float = 0.005) -> None:
     """Look until the condition holds, with a pause between two looks; fail after WAIT_S."""
     deadline = time.monotonic() + WAIT_S
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"it did not come about in {WAIT_S} s"
-        pause.wait(0.005)
+        pause.wait(pause_s)

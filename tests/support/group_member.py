@@ -1,6 +1,7 @@
 """A member of a consumer group as a process of its own: `python -m tests.support.group_member …`.
 
-It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset.
+It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset,
+and the time of the machine's count in ns. With --broadcasting it keeps its offsets beside that file.
 A line on stdin ends it in good order. With --failing it gives every third message back, and writes no line.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from rocketq import ConsumedMessage
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument("group")
     parser.add_argument("file", type=Path)
     parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--broadcasting", action="store_true")
     parser.add_argument("--failing", action="store_true")
     parser.add_argument("--session-timeout-ms", type=int)
     given = parser.parse_args()
@@ -33,13 +36,16 @@ def main() -> None:
             message.nack("1ms")
             return
         place = message.queue
-        os.write(written, f"{place.topic} {place.broker} {place.queue} {message.offset}\n".encode())
+        at_ns = time.monotonic_ns()
+        line = f"{place.topic} {place.broker} {place.queue} {message.offset} {at_ns}\n"
+        os.write(written, line.encode())
 
     with (
         PatientClient(given.nameserver) as mq,
         mq.listener(
             given.topic, handle, group=given.group, ordered=given.ordered, workers=2, commit_ms=50,
-            session_timeout_ms=given.session_timeout_ms,
+            session_timeout_ms=given.session_timeout_ms, broadcasting=given.broadcasting,
+            offsets_file=f"{given.file}.offsets" if given.broadcasting else None,
         ),
     ):  # fmt: skip
         print("ready", flush=True)

@@ -33,7 +33,7 @@ from rocketq.errors import CorruptFrame, InvalidRequest, RocketqError, TopicNotF
 from rocketq.errors.lease_errors import TooManyLeases
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll, Receive, Woken
-from rocketq.model import MessageQueue, StartFrom, StoredMessage, TimeBoundary
+from rocketq.model import MessageQueue, StartFrom, TimeBoundary
 from rocketq.protocol.broker_documents import CreateTopicRequest, GroupOffset
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.group_documents import StartRule
@@ -301,7 +301,7 @@ class ReceiveProcessor:
         queue = MessageQueue(call.topic, self._store.broker, place[1])
         topic = dead_letter_topic(call.group)
         letters = await self._loop.run_in_executor(
-            self._readers, lambda: dead_letters(_messages(queue, slices), run.attempt)
+            self._readers, partial(dead_letters, queue, slices, run.attempt)
         )
         bury = partial(self._store.leases.bury, call.group, place, run, letters)
         try:
@@ -400,23 +400,6 @@ def _handles(broker: str, taken: LeasesTaken | None) -> dict[tuple[int, int], tu
         for lease in each.leases
         for offset in offsets_of(lease.ranges)
     }
-
-
-def _messages(queue: MessageQueue, slices: list[FrameSlice]) -> list[StoredMessage]:
-    return [
-        StoredMessage(
-            queue,
-            offset,
-            row["body"],
-            row["key"],
-            row["tag"],
-            None if row["properties"] is None else dict(row["properties"]),
-            row["born_at"],
-            piece.header.stored_at_us,
-        )
-        for piece in slices
-        for offset, row in zip(piece.offsets().tolist(), forms.rows(piece.batch), strict=True)
-    ]
 
 
 def _text_of(wanted: ReceiveRequest) -> str:

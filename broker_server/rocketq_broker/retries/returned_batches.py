@@ -13,18 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketq.model import UNIQUE_ID_PROPERTY, MessageQueue, message_id
+from rocketq.model import MessageQueue, message_id
 from rocketq.protocol.property_columns import Entries, entries_of, with_columns
 from rocketq.protocol.return_documents import ReturnedMessage
-from rocketq.protocol.rules.delivery_time import DELIVER_MS, DELIVERY_PROPERTIES, Times
+from rocketq.protocol.returned_columns import with_return
+from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES, Times
 from rocketq.protocol.rules.returned_messages import (
     FAILURES,
     ORIGINAL_ID,
     ORIGINAL_TOPIC,
-    REASON,
     REASON_CHARACTERS_MAX,
     RETURN_PROPERTIES,
-    WRITTEN_PROPERTIES,
     back_off_ms,
 )
 
@@ -87,16 +86,11 @@ def copies_of(failed: Failed, is_copy: bool, rules: RetryRules) -> Copies:
     times = rules.now_ms + np.minimum(np.array(delays, np.int64), rules.delay_ms_max)
     due = pa.array([None if dead else str(at) for dead, at in zip(is_dead, times, strict=True)], pa.string())
     topics, ids = _origins(failed, found, is_copy)
-    columns = {
-        FAILURES: pc.cast(pa.array(failures), pa.string()),
-        ORIGINAL_TOPIC: topics,
-        ORIGINAL_ID: ids,
-        REASON: pa.array([one.reason[:REASON_CHARACTERS_MAX] or None for one in failed.said], pa.string()),
-        UNIQUE_ID_PROPERTY: pc.coalesce(found.column(UNIQUE_ID_PROPERTY), ids),
-        DELIVER_MS: due,
-    }
-    kept = found.without((*WRITTEN_PROPERTIES, *DELIVERY_PROPERTIES))
-    return Copies(with_columns(failed.batch, kept, columns), is_dead, times)
+    reasons = pa.array([one.reason[:REASON_CHARACTERS_MAX] or None for one in failed.said], pa.string())
+    batch = with_return(
+        failed.batch, found, failures=pa.array(failures), topics=topics, ids=ids, reasons=reasons, due=due
+    )
+    return Copies(batch, is_dead, times)
 
 
 def letters_to_send(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rocketq.model import UNIQUE_ID_PROPERTY, Message, StoredMessage
+import pyarrow as pa
+
+from rocketq.model import MessageQueue, message_id
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES
-from rocketq.protocol.rules.returned_messages import FAILURES, ORIGINAL_ID, ORIGINAL_TOPIC, REASON
+from rocketq.protocol.frame_slices import FrameSlice
+from rocketq.protocol.property_columns import entries_of
+from rocketq.protocol.returned_columns import with_return
 from rocketq_broker.store.commit.small_batches import QueueBatch
 
 #: Why it died; a lease says nothing of what its holder met.
@@ -26,24 +28,19 @@ def is_dead(attempt: int, attempts_max: int) -> bool:
     return attempt >= max(1, attempts_max)
 
 
-def dead_letters(messages: Sequence[StoredMessage], attempts: int) -> QueueBatch:
+def dead_letters(queue: MessageQueue, slices: Sequence[FrameSlice], attempts: int) -> QueueBatch:
     """Return the batch for the topic of dead letters that shows messages after so many attempts."""
-    made = from_messages([_dead_letter(each, attempts) for each in messages])
+    made = pa.concat_batches([_copies(queue, piece, attempts) for piece in slices])
     return QueueBatch(0, encapsulate(made), made)
 
 
-def _dead_letter(message: StoredMessage, attempts: int) -> Message:
-    kept = {
-        name: value
-        for name, value in (message.properties or {}).items()
-        # It was delivered once; as a dead letter it is not to wait again.
-        if name not in DELIVERY_PROPERTIES
-    }
-    origin = {
-        FAILURES: str(attempts),
-        ORIGINAL_TOPIC: message.queue.topic,
-        ORIGINAL_ID: message.message_id,
-        REASON: WHY,
-        UNIQUE_ID_PROPERTY: kept.get(UNIQUE_ID_PROPERTY, message.message_id),
-    }
-    return Message(message.body, message.key, message.tag, {**kept, **origin}, message.born_at_us)
+def _copies(queue: MessageQueue, piece: FrameSlice, attempts: int) -> pa.RecordBatch:
+    batch, offsets = piece.batch, piece.offsets().tolist()
+    return with_return(
+        batch,
+        entries_of(batch),
+        failures=pa.repeat(attempts, batch.num_rows),
+        topics=pa.repeat(queue.topic, batch.num_rows),
+        ids=pa.array([message_id(queue, offset) for offset in offsets], pa.string()),
+        reasons=pa.repeat(WHY, batch.num_rows),
+    )
