@@ -87,6 +87,7 @@ def test_the_first_example_of_the_page_runs(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_fixtures_of_the_page_work_in_a_project_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(BLOCKS[1])

@@ -140,7 +140,7 @@ def _stuck(facts: Facts) -> Iterator[Problem]:
     if parked:
         yield Problem(
             Level.WARNING, _many(parked, "transaction waits", "transactions wait") + " for a decision",
-            "No producer answered their checks: commit or roll them back.", ("transactions",),
+            "Their checks are over, and no producer decided: commit or roll them back.", ("transactions",),
         )  # fmt: skip
     if pending:
         yield Problem(

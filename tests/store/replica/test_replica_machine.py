@@ -31,6 +31,7 @@ from tests.support.replicas import Member, open_member
 from tests.support.workload import end_life
 
 NAMES = st.sampled_from(["a", "b"])
+SIZES = st.lists(st.integers(1, 700), min_size=1, max_size=4)
 QUEUES = 2
 
 
@@ -52,8 +53,10 @@ class Replicas(RuleBasedStateMachine):
         self.confirmed = 0
         #: What each member was told of it.
         self.told = dict.fromkeys("ab", 0)
+        #: What each has said that it holds.
+        self.promised = dict.fromkeys("ab", 0)
         self.number = 0
-        self.waiting: list[tuple[int, list[bytes], Future[Any]]] = []
+        self.waiting: list[tuple[tuple[int, ...], list[bytes], Future[Any]]] = []
         #: What anybody has seen or been acknowledged, by queue and offset.
         self.seen: dict[tuple[int, int], bytes] = {}
         for name in "ab":
@@ -84,11 +87,12 @@ class Replicas(RuleBasedStateMachine):
 
     def _take_answers(self) -> None:
         """Take what is acknowledged: from now on it has to stay."""
-        for queue, bodies, done in [each for each in self.waiting if each[2].done()]:
+        for queues, bodies, done in [each for each in self.waiting if each[2].done()]:
             outcome = done.result()
             if isinstance(outcome, AppendOutcome):
-                for row, body in enumerate(bodies):
-                    self._see(queue, outcome.appended[0].offset + row, body)
+                for queue, place in zip(queues, outcome.appended, strict=True):
+                    for row, body in enumerate(bodies):
+                        self._see(queue, place.offset + row, body)
         self.waiting = [each for each in self.waiting if not each[2].done()]
 
     def _see(self, queue: int, offset: int, body: bytes) -> None:
@@ -104,25 +108,33 @@ class Replicas(RuleBasedStateMachine):
         self._open(name)
         kept = self.members[name].replica.kept
         self.told[name] = kept.confirmed
-        assert self.members[name].replica.view().held >= min(self.confirmed, self.members[name].end)
+        assert self.members[name].replica.view().held >= self.promised[name], "a promise is broken"
 
     # --- rules --------------------------------------------------------------------------
 
     @precondition(lambda self: self.leader)
-    @rule(queue=st.integers(0, QUEUES - 1), sizes=st.lists(st.integers(1, 700), min_size=1, max_size=4))
-    def send(self, queue: int, sizes: list[int]) -> None:
+    @rule(queues=st.sampled_from([(0,), (1,), (0, 1)]), sizes=SIZES, times=st.integers(1, 4))
+    def send(self, queues: tuple[int, ...], sizes: list[int], times: int) -> None:
+        for _ in range(times):
+            self._send(queues, sizes)
+
+    def _send(self, queues: tuple[int, ...], sizes: list[int]) -> None:
+        """Append once. An append for two queues has two frames, and may begin a segment between them."""
         self.number += 1
         bodies = [b"%d/%d " % (self.number, row) + bytes(size) for row, size in enumerate(sizes)]
         if not self._lead.store.has_topic("orders"):
             return
-        done = self._lead.handed(
-            lambda answer: self._lead.store.append("orders", [batch(queue, bodies)], answer)
-        )
-        self.waiting.append((queue, bodies, done))
+        batches = [batch(queue, bodies) for queue in queues]
+        done = self._lead.handed(lambda answer: self._lead.store.append("orders", batches, answer))
+        self.waiting.append((queues, bodies, done))
 
     @precondition(lambda self: self.leader)
-    @rule(bytes_max=st.sampled_from([1, 1500, 9000]), is_told=st.booleans())
-    def fetch(self, bytes_max: int, is_told: bool) -> None:
+    @rule(bytes_max=st.sampled_from([1, 1500, 9000]), is_told=st.booleans(), times=st.integers(1, 4))
+    def fetch(self, bytes_max: int, is_told: bool, times: int) -> None:
+        for _ in range(times):
+            self._fetch(bytes_max, is_told)
+
+    def _fetch(self, bytes_max: int, is_told: bool) -> None:
         """One fetch of the slave, and its answer; the next fetch says what it holds then."""
         name = self._other(self.leader)
         slave, master = self.members[name], self._lead
@@ -132,13 +144,16 @@ class Replicas(RuleBasedStateMachine):
         match role.step(answer, view, Confirmed(self.told[name], self.epoch)):
             case Append():
                 slave.replica.append_frames(master.replica.frames(view.end, bytes_max))
-                held = min(master.replica.view().held, slave.replica.view().held)
-                self._confirm(held, self.leader, *([name] if is_told else []))
+                for each in (self.leader, name):
+                    self.promised[each] = self.members[each].replica.view().held
+                self._confirm(min(self.promised.values()), self.leader, *([name] if is_told else []))
             case CutTo(end, lost):
                 assert not lost
+                self.promised[name] = min(self.promised[name], end)
                 slave.replica.cut(end)
             case BeginAt(begin, before, lost):
                 assert not lost
+                self.promised[name] = 0
                 slave.replica.begin_at(begin, before)
 
     @rule(name=NAMES)
@@ -154,33 +169,26 @@ class Replicas(RuleBasedStateMachine):
         self.leader = name
         assert self._lead.lead(self.epoch) == view.end
 
-    @rule(name=NAMES)
-    def snapshot(self, name: str) -> None:
-        self.members[name].store.take_snapshot()
+    @rule(name=NAMES, what=st.sampled_from(["snapshot", "checkpoint", "retain"]))
+    def upkeep(self, name: str, what: str) -> None:
+        member = self.members[name]
+        match what:
+            case "snapshot":
+                member.store.take_snapshot()
+            case "checkpoint":
+                member.replica.keep_confirmed(self.told[name], self.epoch)
+            case _:
+                member.store.flush()
+                member.store.retain()
 
-    @rule(name=NAMES)
-    def checkpoint(self, name: str) -> None:
-        self.members[name].replica.keep_confirmed(self.told[name], self.epoch)
-
-    @rule(name=NAMES)
-    def retain(self, name: str) -> None:
-        self.members[name].store.flush()
-        self.members[name].store.retain()
-
-    @rule(name=NAMES)
-    def stop(self, name: str) -> None:
-        self.members[name].store.close()
-        self._restart(name)
-
-    @rule(name=NAMES)
-    def kill(self, name: str) -> None:
-        self.disks[name].end_session()
-        self._restart(name)
-
-    @precondition(lambda self: self.flush is FlushMode.SYNC)
-    @rule(name=NAMES)
-    def cut_power(self, name: str) -> None:
-        self.disks[name].cut_power()
+    @rule(name=NAMES, how=st.sampled_from(["stop", "kill", "cut power"]))
+    def restart(self, name: str, how: str) -> None:
+        if how == "stop":
+            self.members[name].store.close()
+        elif how == "cut power" and self.flush is FlushMode.SYNC:
+            self.disks[name].cut_power()
+        else:
+            self.disks[name].end_session()
         self._restart(name)
 
     @precondition(lambda self: self.flush is FlushMode.SYNC and self.leader)
@@ -189,17 +197,17 @@ class Replicas(RuleBasedStateMachine):
         """The power goes during what a member does."""
         disk = self.disks[name]
         disk.cut_at = disk.operations + after
-        work = data.draw(st.sampled_from(["fetch", "send", "snapshot", "elect", "retain"]))
+        work = data.draw(st.sampled_from(["fetch", "send", "elect", "snapshot", "retain"]))
         try:
             match work:
                 case "fetch":
-                    self.fetch(9000, True)
+                    self._fetch(9000, True)
                 case "send":
-                    self.send(0, [300])
+                    self._send((0, 1), [300])
                 case "elect":
                     self.elect(name)
                 case _:
-                    getattr(self, work)(name)
+                    self.upkeep(name, work)
         except (OSError, RocketqError):
             assert not disk.is_on
         disk.cut_power()
@@ -246,9 +254,10 @@ class Replicas(RuleBasedStateMachine):
         for _ in range(1000):
             if slave.replica.view() == self._lead.replica.view() and slave.end == self.confirmed:
                 break
-            self.fetch(9000, True)
+            self._fetch(9000, True)
         views = [each.replica.view() for each in self.members.values()]
         assert views[0].end == views[1].end == self.confirmed
+        self._confirm(self.confirmed, "a", "b")
         for member in self.members.values():
             if not member.store.has_topic("orders"):
                 assert not self.seen
@@ -269,7 +278,7 @@ class AsyncReplicas(Replicas):
 
 
 SyncReplicas.TestCase.settings = AsyncReplicas.TestCase.settings = settings(
-    max_examples=examples(100), stateful_step_count=40
+    max_examples=examples(120), stateful_step_count=40
 )
 
 

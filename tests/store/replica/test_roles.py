@@ -12,8 +12,11 @@ from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode, SendStatus
 from rocketq.protocol.broker_documents import CreateTopicRequest
 from rocketq.protocol.frame import scan
+from tests.support.crashing_files import CrashingFiles
+from tests.support.disk import Disk
 from tests.support.driver import ANSWER_S, batch, config
-from tests.support.replicas import Member, log_files, member, pair
+from tests.support.replicas import Member, log_files, member, open_member, pair
+from tests.support.workload import end_life
 
 
 def created(driver: Member) -> Future[Any]:
@@ -157,3 +160,31 @@ def test_senders_are_told_for_whom_they_waited(tmp_path: Path) -> None:
         assert not done.done(), "a change has no such status: it waits on"
         master.replica.confirm(master.end)
         assert done.result(ANSWER_S).name == "orders"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_is_on_disk_when_it_returns(seed: int) -> None:
+    disk = Disk(seed)
+    settings = config(flush=FlushMode.ASYNC, segment_bytes=4096)
+    master = open_member(settings, CrashingFiles(disk), waits=False)
+    master.lead(1)
+    master.create("orders")
+    ends = []
+    for number in range(8):
+        master.send("orders", 0, [b"%d" % number * 700])
+        ends.append(master.end)
+    master.step_down()
+    master.replica.cut(ends[seed % 7])
+    disk.cut_power()
+    end_life(master.store)
+    disk.restart()
+    with member(settings, CrashingFiles(disk)) as again:
+        assert again.end == ends[seed % 7], "neither the old end came back, nor did more go"
+
+
+def test_an_office_is_not_taken_by_a_log_without_its_state(tmp_path: Path) -> None:
+    with member(config(tmp_path)) as slave:
+        slave.replica.begin_at(4096, 1)
+        assert slave.replica.view().held == 0
+        with pytest.raises(ValueError, match="not here"):
+            slave.lead(2)

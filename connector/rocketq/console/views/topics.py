@@ -44,7 +44,8 @@ def topics(console: Console, call: Call) -> Page:
         for config in listing.topics:
             held.setdefault(config.name, {})[broker] = config
     rows = [
-        _row(name, held[name], look.topic_rates.get(name) if look.rates else None) for name in sorted(held)
+        _row(name, held[name], look.topic_rates.get(name, 0.0) if look.rates and look.complete else None)
+        for name in sorted(held)
     ]
     chosen = [row for row in rows if text in row.name.lower() and (with_system or not row.is_system)]
     hidden = sum(1 for row in rows if row.is_system) if not with_system else 0
