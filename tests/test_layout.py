@@ -19,14 +19,6 @@ FUNCTION_LINES_MAX: Final = 60
 TEST_NAME_MAX: Final = 80
 #: Underscored names of Python and PySpark that have no public counterpart.
 NOT_OURS: Final = {"_exit", "_getframe", "_replace", "_jvm", "_jsc"}
-#: Whole and tested, and called by nothing yet: the broker does not replicate.
-NOT_CALLED_YET: Final = {
-    "rocketq_broker.register.etcd_register",
-    "rocketq_broker.register.nameserver_register",
-    "rocketq_broker.replication.election",
-    "rocketq_broker.replication.incarnation",
-    "rocketq_broker.replication.replica",
-}
 BANNED_NAMES: Final = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 #: Run by name: `python -m`, the console script, or Spark's own search.
 ENTRY_POINTS: Final = {
@@ -94,7 +86,7 @@ def test_a_module_is_named_for_what_it_is(name: str) -> None:
 def test_no_module_is_dead() -> None:
     imported = {name for path in MODULES.values() for name in _imports(path)}
     ancestors = {name.rsplit(".", 1)[0] for name in MODULES if "." in name}
-    dead = set(MODULES) - imported - ENTRY_POINTS - NOT_CALLED_YET - ancestors
+    dead = set(MODULES) - imported - ENTRY_POINTS - ancestors
     assert not dead, "no other module of the product imports these"
 
 

@@ -28,7 +28,14 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from rocketq.clock import Clock
-from rocketq.errors import BrokerUnavailable, InvalidName, MethodNotAllowed, OffsetOutOfRange, RocketqError
+from rocketq.errors import (
+    BrokerUnavailable,
+    InvalidName,
+    MethodNotAllowed,
+    NotFound,
+    OffsetOutOfRange,
+    RocketqError,
+)
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.admission import Admission
 from rocketq.http_server.connection.limits import ConnectionCounts
@@ -40,6 +47,7 @@ from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.model import Perm
 from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
+from rocketq.protocol.replication_documents import FETCH_PATH
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_endpoints import install_administration
@@ -50,6 +58,7 @@ from rocketq_broker.control_plane.group_endpoints import (
     install_progress,
 )
 from rocketq_broker.control_plane.lease_endpoints import install_leases
+from rocketq_broker.control_plane.replication_endpoints import install_replication
 from rocketq_broker.control_plane.retry_endpoints import install_retries
 from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
 from rocketq_broker.control_plane.timer_endpoints import install_timers
@@ -57,6 +66,7 @@ from rocketq_broker.control_plane.topic_endpoints import install_messages, insta
 from rocketq_broker.control_plane.transaction_endpoints import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
+from rocketq_broker.data_plane.fetch_frames import FetchProcessor
 from rocketq_broker.data_plane.find import FindProcessor
 from rocketq_broker.data_plane.pull import PullProcessor
 from rocketq_broker.data_plane.receive import ReceiveProcessor
@@ -67,6 +77,7 @@ from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
 from rocketq_broker.metrics.lease_metrics import LeaseCollector
+from rocketq_broker.metrics.replication_metrics import ReplicationCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
@@ -101,6 +112,12 @@ OFFSETS: Final = DataRoute(
 )
 FIND: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
 DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND)
+#: A slave's fetch; it names no topic.
+FETCH: Final = DataRoute("GET", FETCH_PATH, Rule(Permission.REPLICATE, Resource.CLUSTER, media_types=()))
+_FETCH_PATH: Final = FETCH_PATH.encode()
+#: What a slave answers too: calls that change nothing, and all calls about replication.
+_READS: Final = frozenset({"GET", "HEAD"})
+_REPLICATION: Final = b"/v1/replication/"
 
 #: The exit code that the command line has for a conflict, too.
 NAME_TAKEN: Final = 5
@@ -205,8 +222,14 @@ class BrokerApp:
         if not raw_path.startswith(b"/v1/"):
             await service.control(scope, receive, send)
             return
+        is_fetch = raw_path == _FETCH_PATH
+        if scope["method"] not in _READS and not raw_path.startswith(_REPLICATION):
+            service.broker.check_office()
         service.broker.enter()
         try:
+            if is_fetch:
+                await self._fetch(service, scope, receive, send)
+                return
             parts = raw_path.split(b"/")
             methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
             if methods is None:
@@ -223,6 +246,17 @@ class BrokerApp:
                 await _refuse(error, [(b"allow", ", ".join(methods).encode())], send)
         finally:
             service.broker.leave()
+
+    async def _fetch(self, service: _Service, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer the fetch of a slave."""
+        rule = FETCH.rule if scope["method"] == FETCH.method else NO_ROUTE
+        self._admission.admit(head_of(scope), rule, CLUSTER)
+        if scope["method"] != FETCH.method:
+            error = MethodNotAllowed(scope["method"], scope["path"])
+            await _refuse(error, [(b"allow", FETCH.method.encode())], send)
+            return
+        request = DataRequest("", "", scope["query_string"], dict(scope["headers"]), receive, scope)
+        await service.answer(FETCH, request, send)
 
     def _check_slashes(self, parts: list[bytes], scope: Any) -> None:
         """Refuse an escaped slash, which FastAPI would take for a real one."""
@@ -253,10 +287,15 @@ class _Service:
             OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
             FIND: FindProcessor(config, store, pool, decoding).handle,
         }
+        self._handlers[FETCH] = _no_fetch
+        if broker.replica is not None and store.replica is not None:
+            self._handlers[FETCH] = FetchProcessor(
+                broker.replica, store.replica, broker.held, self._outgoing, broker.completions, broker.readers
+            ).handle
         #: Takes the sends of one small message.
         self.quick = SmallSends(
             config, store, broker.completions, broker.measurements, send,
-            SEND.rule, admission, broker.enter, broker.leave,
+            SEND.rule, admission, broker.enter_write, broker.leave,
         )  # fmt: skip
         gauges = Gauges(
             held_calls=lambda: len(broker.held),
@@ -325,6 +364,7 @@ def _control_plane(
     install_timers(app, broker)
     install_transactions(app, broker)
     install_administration(app, broker)
+    install_replication(app, broker)
     registry = CollectorRegistry()
     registry.register(BrokerCollector(broker.config.cluster, broker.config.name, broker.measurements, gauges))
     ages = LagAges(broker.store, broker.clock, broker.readers)
@@ -340,6 +380,7 @@ def _control_plane(
     config = broker.config
     registry.register(TroubleCollector(broker.store.troubles))
     registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
+    registry.register(ReplicationCollector(config.cluster, config.name, broker.replication))
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(
@@ -371,6 +412,10 @@ def _data_request(parts: list[bytes], scope: Any, receive: Receive) -> DataReque
 def _unescaped(part: bytes) -> str:
     text = part.decode("ascii")
     return unquote(text) if "%" in text else text
+
+
+async def _no_fetch(request: DataRequest) -> Answer | None:
+    raise NotFound("replica", "this broker replicates nothing (--broker-id is 0)")
 
 
 async def _refuse(error: RocketqError, more: Headers, send: Send) -> None:

@@ -2,7 +2,8 @@
 
     STARTING ──> RUNNING ──> DRAINING ──> (stopped)
         │           ├──────> FAILED ────> (stopped, exit code 1)
-        │           └──────> DISPLACED ─> (stopped, exit code 5)
+        │           ├──────> DISPLACED ─> (stopped, exit code 5)
+        │           └──────> HALTED ────> (stopped, exit code 1)
         └──> WAITING: another process has this broker's name, and it was told to wait for it
 
 `start`, `drain` and everything the HTTP side calls run on the loop's thread; `store_events` carries there
@@ -11,6 +12,10 @@ what the store's threads tell. The HTTP side itself is made by `app`, for a brok
 A broker serves nothing before it has its name from the NameServers (`registrar.claim`); if all are silent it
 serves without, since those who know its address can use it. When a NameServer says later that another process
 has the name, the broker stops: the other one has the better right to it (`rocketq_nameserver.ownership`).
+
+A broker that is a replica of its group follows the group's master, or is the master: `replication_service`
+decides which, and tells here. What only a master does is in `duties`, of which each office has its own.
+A slave answers reads, and refuses everything else with an error that names the master.
 
 After a fault of the log the broker acknowledges nothing more: every call is
 answered 503, and the process is asked to end with an exit code that says so.
@@ -35,20 +40,24 @@ from rocketq.errors import BrokerUnavailable, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import Perm, TopicConfig
-from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion
+from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity, DataVersion
+from rocketq.protocol.replication_documents import ReplicationStatus
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.duties import Duties
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.replication_service.assembly import LogHooks, RegisterOfGroup, replica_at_work
+from rocketq_broker.replication_service.description import described
+from rocketq_broker.replication_service.service import ReplicationService
 from rocketq_broker.retries.dead_letters import DeadLetters
 from rocketq_broker.retries.send_back import SendBack
 from rocketq_broker.runtime import wait_keys as arriving
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.runtime.store_events import StoreEvents
 from rocketq_broker.runtime.trouble_watch import TroubleWatch
-from rocketq_broker.sinks.publication_wait import CommitWaits
 from rocketq_broker.sinks.publisher import SinkPublisher
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.transactions.check_watch import CheckWatch
@@ -70,6 +79,7 @@ class Phase(Enum):
     DRAINING = "it is shutting down"
     FAILED = "its log failed"
     DISPLACED = "another process has its name"
+    HALTED = "its replica has halted"
     STOPPED = "it has stopped"
 
 
@@ -96,11 +106,13 @@ class Broker:
         completions = Completions(loop)
         held = LongPoll[arriving.Key](clock, config.held_calls_max, "messages")
         events = StoreEvents(config.name, completions, held)
+        log_hooks = LogHooks()
         executor = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="rocketq-work")
         opened = partial(
             MessageStore.open, config.store_config(), clock=clock,
             on_arrival=events.arrived, on_change=events.changed, on_fault=events.faulted,
             on_damage=events.damaged, on_clock=events.clock_noticed,
+            replica=log_hooks.hooks(config) if config.is_replica else None,
         )  # fmt: skip
         try:
             store = await loop.run_in_executor(executor, opened)
@@ -117,6 +129,8 @@ class Broker:
         )
         try:
             broker = cls(config, clock, identity, store, events, completions, held, executor, on_failure)
+            if config.is_replica:
+                broker._prepare_replica(log_hooks)
         except BaseException:
             await loop.run_in_executor(executor, store.close)
             executor.shutdown()
@@ -161,18 +175,20 @@ class Broker:
         self._stopping = asyncio.Event()
         self._waits_because = ""
         self.clock = clock
-        #: The members of consumer groups.
-        self.members = Membership(config, clock, store.consumer_groups, completions)
+        self._new_duties()
         self.producers = Producers(config, clock)
         #: Takes the messages that members give back.
         self.send_back = SendBack(
-            config, store, clock, completions, self.readers, self.measurements, self.members.look_again
-        )
-        self.publisher = SinkPublisher(config, store, clock, self._batch_published)
+            config, store, clock, completions, self.readers, self.measurements,
+            lambda group: self.members.look_again(group),
+        )  # fmt: skip
         self.dead_letters = DeadLetters(store, completions, self.readers)
-        self._commit_waits = CommitWaits(asyncio.get_running_loop(), self.publisher.unsettled)
-        #: Hands out the checks of undecided transactions, and parks what stays undecided.
-        self.check_watch = CheckWatch(config, store, clock, completions, self.readers, self.measurements)
+        #: What makes this broker one of several replicas; None for a group of one broker.
+        self.replica: ReplicationService | None = None
+        self._register: RegisterOfGroup | None = None
+        #: The epoch in which this broker serves as master of several replicas.
+        self._office = 0
+        self._endings: set[asyncio.Task[None]] = set()
         #: Tells of what the store's tasks meet.
         self.troubles = TroubleWatch(config.name, store.troubles)
         self._registrar = Registrar(
@@ -206,10 +222,11 @@ class Broker:
         if self.failure is not None:
             return
         self.phase = Phase.RUNNING
-        self.members.recover()
         self._registrar.start()
-        self.publisher.start()
-        self.check_watch.start()
+        if self.replica is not None:
+            self.replica.start()
+        else:
+            self.duties.begin()
         self.troubles.start()
 
     async def _wait_for_name(self) -> None:
@@ -236,7 +253,8 @@ class Broker:
     def data_version(self) -> DataVersion:
         """The version of what `topics` returns."""
         version = self.store.data_version
-        return replace(version, timestamp_ms=version.timestamp_ms + self._drain_changes)
+        epoch = version.state_version if self.replica is None else self.replica.status.epoch
+        return replace(version, state_version=epoch, timestamp_ms=version.timestamp_ms + self._drain_changes)
 
     def topics(self) -> tuple[TopicConfig, ...]:
         """The topics as clients should use them: without their write permission while draining."""
@@ -259,7 +277,7 @@ class Broker:
         if self.phase in (Phase.RUNNING, Phase.WAITING):
             self.phase = Phase.DRAINING
             self._release_all()
-        self.members.stop()
+        self.duties.release()
         self._registrar.begin_stop()
 
     async def stop(self) -> None:
@@ -269,13 +287,16 @@ class Broker:
         if self._waiting is not None:
             await self._waiting
         await loop.run_in_executor(self.executor, self._registrar.stop)
-        await loop.run_in_executor(self.executor, self.publisher.stop)
-        await self.check_watch.stop()
+        if self.replica is not None and self._register is not None:
+            await loop.run_in_executor(self.executor, self._register.close)
+            await loop.run_in_executor(self.executor, self.replica.stop)
+        await self.duties.end(self.executor)
+        await asyncio.gather(*self._endings)
         await self.troubles.stop()
         await loop.run_in_executor(self.executor, self.store.close)
         self.executor.shutdown()
         self.readers.shutdown()
-        if self.phase not in (Phase.FAILED, Phase.DISPLACED):
+        if self.failure is None:
             self.phase = Phase.STOPPED
         log.info("stopped", broker=self.config.name, calls_left=self._calls)
 
@@ -287,13 +308,28 @@ class Broker:
             raise BrokerUnavailable(self.config.name, self.phase.value)
         self._calls += 1
 
+    def enter_write(self) -> None:
+        """Begin a call that only a master answers; raise BrokerUnavailable, NotMaster, NotEnoughReplicas."""
+        self.check_office()
+        self.enter()
+
+    def check_office(self) -> None:
+        """Raise unless this broker is by itself, or serves as master."""
+        if self.replica is None or self._office:
+            return
+        status = self.replica.status
+        if not status.is_master:
+            raise status.not_master()
+        too_few = status.too_few_in_sync()
+        raise too_few or BrokerUnavailable(self.config.name, "it is taking office")
+
     def leave(self) -> None:
         """End a call that `enter` let in."""
         self._calls -= 1
 
     async def wait_until_published(self, sink: str, batch: int) -> tuple[str, ...]:
         """Wait until a batch is published, at most `sink_commit_wait_ms`; return who has not published it."""
-        return await self._commit_waits.wait(sink, batch, self.config.sink_commit_wait_ms)
+        return await self.duties.commit_waits.wait(sink, batch, self.config.sink_commit_wait_ms)
 
     def topic_altered(self, topic: str) -> None:
         """Let the calls that wait for a topic look at it again."""
@@ -310,6 +346,8 @@ class Broker:
         found = {}
         if self.phase is not Phase.RUNNING:
             found["broker"] = self._waits_because if self.phase is Phase.WAITING else self.phase.value
+        if self.replica is not None and self.replica.status.replica.role is None:
+            found["replica"] = "it has not read the record of its group yet"
         if not self._registrar.ready:
             found["nameservers"] = "; ".join(
                 f"{each.nameserver}: {each.problem or 'not registered yet'}"
@@ -319,16 +357,80 @@ class Broker:
             found["disk"] = f"{disk.free} bytes are free"
         return found
 
+    # --- one of several replicas ------------------------------------------------------------
+
+    def _prepare_replica(self, hooks: LogHooks) -> None:
+        self._register = RegisterOfGroup(self.config)
+        self.replica = replica_at_work(
+            self.config, self.store, self.identity.address, self._register.register, self, hooks, self.clock
+        )
+
+    def replication(self) -> ReplicationStatus | None:
+        """Return the group as this broker sees it; None for a group of one broker."""
+        if self.replica is None or self.store.replica is None:
+            return None
+        view, now_ms = self.store.replica.view(), self.clock.monotonic_ms()
+        return described(self.config.name, self.replica.status, view, now_ms)
+
+    def took_office(self, epoch: int) -> None:
+        """Called on the replica's thread."""
+        self.completions.post(self._begin_office, epoch)
+
+    def left_office(self) -> None:
+        """Called on the replica's thread."""
+        self.completions.post(self._end_office, None)
+
+    def log_changed(self) -> None:
+        """Called on the replica's thread."""
+        self.completions.post(self.held.changed, arriving.OF_LOG)
+
+    def halted(self, why: RocketqError) -> None:
+        """Called on the replica's thread, which has ended."""
+        self.completions.post(partial(self._give_up, Phase.HALTED), why)
+
+    def _begin_office(self, epoch: int) -> None:
+        if self.phase is not Phase.RUNNING or self.replica is None or self.replica.status.epoch != epoch:
+            return
+        self._end_office(None)
+        log.info("took_office", broker=self.config.name, number=self.config.broker_id, epoch=epoch)
+        self.duties.begin()
+        self._office = epoch
+        self._registrar.take_identity(replace(self.identity, broker_id=MASTER_ID))
+
+    def _end_office(self, _: None) -> None:
+        if not self._office:
+            return
+        log.info("left_office", broker=self.config.name, number=self.config.broker_id, epoch=self._office)
+        self._office = 0
+        ended = self.duties
+        self._endings.add(task := asyncio.get_running_loop().create_task(ended.end(self.executor)))
+        task.add_done_callback(self._endings.discard)
+        self._new_duties()
+        self._registrar.take_identity(self.identity)
+
+    def _new_duties(self) -> None:
+        self.duties = Duties(
+            self.config, self.store, self.clock, self.completions, self.readers, self.measurements
+        )
+
+    @property
+    def members(self) -> Membership:
+        return self.duties.members
+
+    @property
+    def publisher(self) -> SinkPublisher:
+        return self.duties.publisher
+
+    @property
+    def check_watch(self) -> CheckWatch:
+        return self.duties.check_watch
+
     # --- what other threads tell --------------------------------------------------------------
 
     def _release_all(self) -> None:
         """Let every call that waits answer as things stand."""
         self.held.release_all()
-        self._commit_waits.release_all()
-        self.check_watch.release_all()
-
-    def _batch_published(self, sink: str, batch: int) -> None:
-        self.completions.post(self._commit_waits.published, (sink, batch))
+        self.duties.release()
 
     def _displaced(self, error: BrokerNameTaken) -> None:
         log.critical("displaced", broker=self.config.name, why=str(error))
@@ -339,5 +441,4 @@ class Broker:
             return
         self.phase, self.failure = phase, error
         self._release_all()
-        self.members.stop()
         self._on_failure()

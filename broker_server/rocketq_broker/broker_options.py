@@ -15,10 +15,10 @@ from typing import Any, Final
 import click
 
 from rocketq.http_server.admission import hosts_given
-from rocketq.http_server.settings.option_types import Percentages
+from rocketq.http_server.settings.option_types import CommaList, Percentages
 from rocketq.http_server.settings.server_command import ServerCommand, nameservers_option, option
 from rocketq.model import FlushMode
-from rocketq_broker.config import BrokerConfig
+from rocketq_broker.config import ROLES, BrokerConfig
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 
 _FIELDS: Final = BrokerConfig.__dataclass_fields__
@@ -28,7 +28,8 @@ _CHECKS: Final = TransactionPolicy()
 #: Settings of BrokerConfig that are options of the same name, and their help.
 _SAME_NAME: Final = (
     ("cluster", "The cluster that the broker belongs to."),
-    ("broker_id", "0: brokers do not replicate yet."),
+    ("broker_id", "0: a group of one broker; from 1 on: the number of this replica of the group."),
+    ("min_in_sync", "Replicas, the master included, that hold a message before it is confirmed."),
     ("host", "The address to listen on."),
     ("port", "The port to listen on; 0 takes a free one."),
     ("advertise", "The base URL for others, if it is not the address itself."),
@@ -113,6 +114,14 @@ COMMAND: Final = ServerCommand(
             "--flush", type=click.Choice([str(mode) for mode in FlushMode]), default=str(FlushMode.ASYNC),
             help="Acknowledge after the page cache (async) or after the disk (sync).",
         ),
+        option(
+            "--role", type=click.Choice(ROLES), default="auto",
+            help="A replica takes part in elections (auto), or is made master by a command only (slave).",
+        ),
+        option(
+            "--etcd", type=CommaList("URL[,URL…]"), default=(),
+            help="An etcd cluster that keeps the record of the group; without it the NameServers do.",
+        ),
         *_retention_options(),
         *(_same_name(name, about) for name, about in _SAME_NAME),
         *(_transaction_option(name, about) for name, about in _TRANSACTIONS),
@@ -129,6 +138,8 @@ def config_of(values: Mapping[str, Any]) -> BrokerConfig:
         data_dir=values["data_dir"],
         allowed_hosts=hosts_given(values["allowed_hosts"]),
         nameservers=tuple(address.rstrip("/") for address in values["nameservers"]),
+        role=values["role"],
+        etcd=tuple(address.rstrip("/") for address in values["etcd"]),
         flush=FlushMode(values["flush"]),
         retention=RetentionPolicy(
             values["retention_ms"], values["retention_bytes"], clean, force, refuse,

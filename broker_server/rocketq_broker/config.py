@@ -27,16 +27,27 @@ MIB: Final = 1024 * KIB
 
 #: RocketMQ's broker port.
 DEFAULT_PORT: Final = 10911
+#: What a replica may be: see `BrokerConfig.role`.
+ROLES: Final = ("auto", "slave")
+REPLICA_NUMBER_MAX: Final = 99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker process: the master of the group `name`. Ids above 0 are for replicas, which are to come."""
+    """One broker process. With the id 0 it is the group `name` by itself; from 1 on it is a replica of it."""
 
     name: str
     data_dir: Path
     cluster: str = "default"
+    #: 0: this broker replicates nothing. From 1 on: the number of this replica, for ever.
     broker_id: int = MASTER_ID
+    #: A replica takes part in elections (auto), or becomes master by an operator's command only (slave).
+    role: str = "auto"
+    #: How many replicas, the master included, must hold a message before it is confirmed. It counts for a
+    #: group that this broker founds; the record of the group has it from then on.
+    min_in_sync: int = 2
+    #: Members of the etcd cluster that keeps the group's record; none: the NameServers keep it.
+    etcd: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     #: The base URL under which others reach this broker; empty: the address it listens on.
@@ -110,12 +121,14 @@ class BrokerConfig:
                 raise InvalidConfiguration(
                     kind.lower(), name, "is not a legal name", hint="Use 1 to 127 of A-Z a-z 0-9 _ - % |."
                 )
-        if self.broker_id != MASTER_ID:
+        _check_range("broker_id", self.broker_id, 0, REPLICA_NUMBER_MAX)
+        _check_range("min_in_sync", self.min_in_sync, 1, REPLICA_NUMBER_MAX)
+        if self.role not in ROLES:
+            raise InvalidConfiguration("role", self.role, f"the roles are {' and '.join(ROLES)}")
+        if self.is_replica and not (self.nameservers or self.etcd):
             raise InvalidConfiguration(
-                "broker_id", self.broker_id,
-                "brokers do not replicate yet: with an id above 0 it would be a second master with messages "
-                "of its own",
-                hint="Leave the id at 0, and give each broker a name of its own (--name).",
+                "broker_id", self.broker_id, "a replica needs the register of its group",
+                hint="Name the NameServers that keep it (--nameservers), or an etcd cluster (--etcd).",
             )  # fmt: skip
         _check_range("port", self.port, 0, 65_535)
         _check_range("segment_bytes", self.segment_bytes, 4 * KIB, 1 << 40)
@@ -139,8 +152,9 @@ class BrokerConfig:
         _check_range("lease_ms", self.lease_ms, 2 * self.heartbeat_ms, 3_600_000)
         _check_range("free_disk_bytes_min", self.free_disk_bytes_min, 0, 1 << 50)
         self.store_config()
-        for address in self.nameservers:
-            _check_address("nameservers", address)
+        for setting, addresses in (("nameservers", self.nameservers), ("etcd", self.etcd)):
+            for address in addresses:
+                _check_address(setting, address)
         if self.advertise:
             _check_address("advertise", self.advertise)
         elif self.nameservers and _is_wildcard(self.host):
@@ -149,6 +163,11 @@ class BrokerConfig:
                 hint="Say under which address it is reached: --advertise http://HOST:PORT.",
             )  # fmt: skip
         self.hosts()
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this broker is one of several replicas of its group."""
+        return self.broker_id != MASTER_ID
 
     def hosts(self) -> AcceptedHosts:
         """Return what this broker answers to; raise InvalidConfiguration."""

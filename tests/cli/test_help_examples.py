@@ -28,7 +28,8 @@ TRANSACTION: Final = "5f0c7b1e2d3a4c5b8e9f0a1b2c3d4e5f"
 UNIQUE_ID: Final = "9B1F00C4000A5F19A7E3B1C2D00000000001"
 #: What starts servers, or asks for what this machine does not have: it is only understood.
 NOT_RUN: Final = re.compile(
-    r"rocketq (up|down|status|demo|doctor|console|nameserver|broker run)|10\.0\.0\.1|broker-c"
+    r"rocketq (up|down|status|demo|doctor|console|nameserver|broker (run|replicas|handover|promote))"
+    r"|10\.0\.0\.1|broker-c"
 )
 #: The contexts that the examples use and forget.
 CONTEXTS: Final = '[contexts]\nlocal.nameservers = "http://a"\nold.nameservers = "http://b"\n'

@@ -146,6 +146,11 @@ class Registrar:
         for worker in self._workers:
             worker.thread.start()
 
+    def take_identity(self, identity: BrokerIdentity) -> None:
+        """Register as another replica of the same group: a slave has become master, or a master slave."""
+        self._registration.identity = identity
+        self.topics_changed()
+
     def topics_changed(self) -> None:
         """Tell every NameServer at once; any thread may call this."""
         for worker in self._workers:

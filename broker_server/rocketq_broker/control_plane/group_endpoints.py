@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 def install_members(app: FastAPI, broker: Broker) -> None:
     """Add the routes that members of groups call to `app`."""
-    members = broker.members
 
     @app.put("/v1/groups/{group}/members/{client_id}", responses=_answers(HeartbeatAnswer))
     @takes(Heartbeat)
@@ -60,13 +59,13 @@ def install_members(app: FastAPI, broker: Broker) -> None:
     async def heartbeat(group: str, client_id: str, request: Request) -> Response:
         """Join a group, or stay in it."""
         beat = await json_body(request, Heartbeat)
-        return json_response(await members.heartbeat(group, client_id, beat, _address_of(request)))
+        return json_response(await broker.members.heartbeat(group, client_id, beat, _address_of(request)))
 
     @app.delete("/v1/groups/{group}/members/{client_id}")
     @declare(Permission.CONSUME, Resource.GROUP)
     async def leave(group: str, client_id: str) -> Response:
         """Leave a group: the member's queues are released."""
-        await members.leave(group, client_id)
+        await broker.members.leave(group, client_id)
         return json_response({})
 
     @app.get("/v1/groups/{group}/members", responses=_answers(GroupMembers))
@@ -79,7 +78,7 @@ def install_members(app: FastAPI, broker: Broker) -> None:
         wait_ms: WaitMs = 0,
     ) -> Response:
         """The members of a group; held while their version is `known`. With `client_id` a member's watch."""
-        return json_response(await members.watch(group, client_id, known, wait_ms, request.receive))
+        return json_response(await broker.members.watch(group, client_id, known, wait_ms, request.receive))
 
     @app.post("/v1/groups/{group}/claims", responses=_answers(ClaimAnswer))
     @takes(ClaimRequest)
@@ -87,14 +86,14 @@ def install_members(app: FastAPI, broker: Broker) -> None:
     async def claim(group: str, request: Request) -> Response:
         """Give a member the queues that nobody owns."""
         wanted = await json_body(request, ClaimRequest, _MEMBER_BODY_BYTES_MAX)
-        return json_response(await members.claim(group, wanted))
+        return json_response(await broker.members.claim(group, wanted))
 
     @app.post("/v1/groups/{group}/releases")
     @takes(ReleaseRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def release(group: str, request: Request) -> Response:
         """Take queues from a member that gives them back."""
-        await members.release(group, await json_body(request, ReleaseRequest, _MEMBER_BODY_BYTES_MAX))
+        await broker.members.release(group, await json_body(request, ReleaseRequest, _MEMBER_BODY_BYTES_MAX))
         return json_response({})
 
     @app.post("/v1/groups/{group}/commits", responses=_answers(GroupOffsets))
@@ -103,7 +102,7 @@ def install_members(app: FastAPI, broker: Broker) -> None:
     async def commit(group: str, request: Request) -> Response:
         """Store a member's progress in queues that it owns."""
         wanted = await json_body(request, MemberCommit, _MEMBER_BODY_BYTES_MAX)
-        return json_response(await members.commit(group, wanted))
+        return json_response(await broker.members.commit(group, wanted))
 
 
 def install_progress(app: FastAPI, broker: Broker) -> None:
@@ -161,7 +160,7 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
 
 def install_groups(app: FastAPI, broker: Broker) -> None:
     """Add the routes of groups as a whole to `app`."""
-    groups, members = broker.store.consumer_groups, broker.members
+    groups = broker.store.consumer_groups
 
     @app.get("/v1/groups", responses=_answers(GroupListing))
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
@@ -184,8 +183,8 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, SetGroupRequest)
         entry = await broker.completions.outcome(partial(groups.set, group, wanted))
         if not entry.settings.enabled:
-            await members.end_group(group)
-        members.look_again(group)
+            await broker.members.end_group(group)
+        broker.members.look_again(group)
         return json_response(await _described(broker, group))
 
     @app.delete("/v1/groups/{group}")
@@ -194,18 +193,18 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
         """Forget a group with its settings, its progress and what waits in its retry topic."""
         check_name("group", group)
         retried = groups.retry_topic(group)
-        write = partial(groups.delete, group, members.client_ids(group), force)
+        write = partial(groups.delete, group, broker.members.client_ids(group), force)
         try:
             await broker.completions.outcome(write)
         except GroupNotFound:
             # A call before this one may have got no further.
             if retried is None:
                 raise
-        await members.end_group(group)
+        await broker.members.end_group(group)
         if retried is not None:
             await broker.completions.outcome(partial(broker.store.delete_topic, retried))
             broker.forget_topic(retried)
-        members.look_again(group)
+        broker.members.look_again(group)
         return json_response({})
 
 

@@ -44,6 +44,7 @@ from rocketq.protocol.broker_documents import (
     WAIT_MS_MAX,
 )
 from rocketq.protocol.frame import peek
+from rocketq.protocol.nameserver_documents import MASTER_ID
 from rocketq.protocol.rules.reserved_names import check_name, is_retry_topic, retry_topic
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.data_plane import pull_formats as forms
@@ -121,7 +122,7 @@ class PullProcessor:
         self._readers = readers
         self._decoding = decoding
         self._loop = asyncio.get_running_loop()
-        self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % config.broker_id)
+        self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % MASTER_ID)
 
     async def handle(self, request: DataRequest) -> Answer | None:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""

@@ -4,6 +4,7 @@ ReplicationHalt
 ├── CorruptGroupRecord      the register holds what no change can have made
 ├── RegisterWentBack        the register has forgotten an epoch or a record that this replica has seen
 ├── ReplicaReplaced         another process has joined the group with this replica's number
+├── ReplicaNumberTaken      another live process is the replica of this number
 ├── ForeignLog              the data directory belongs to another group, or to none and is not empty
 └── ConfirmedDiverged       the master does not hold what this replica knows to be confirmed
 
@@ -60,6 +61,20 @@ class ReplicaReplaced(ReplicationHalt):
             f"this one is {incarnation}.",
             hint="Give each broker of a group a number of its own (--broker-id).",
             facts={"number": number, "incarnation": incarnation, "other": other, "address": address},
+        )
+
+
+class ReplicaNumberTaken(ReplicationHalt):
+    """A live process is the replica of this number already; this one has not joined, and changed nothing."""
+
+    code = "REPLICA_NUMBER_TAKEN"
+    status = 409
+
+    def __init__(self, group: str, number: int, address: str) -> None:
+        super().__init__(
+            f"Another live process is replica {number} of group {group!r}: the one at {address}.",
+            hint="Give each broker of a group a number of its own (--broker-id).",
+            facts={"group": group, "number": number, "address": address},
         )
 
 

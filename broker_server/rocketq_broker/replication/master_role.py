@@ -88,8 +88,12 @@ class MasterRole:
         return frozenset(
             replica
             for replica in self.registered
-            if replica != self.me and now_ms - self._caught_up_ms(replica) > limit_ms
+            if replica != self.me and self.behind_ms(replica, now_ms) > limit_ms
         )
+
+    def behind_ms(self, replica: ReplicaId, now_ms: int) -> int:
+        """Return how long ago a replica had caught up."""
+        return now_ms - self._caught_up_ms(replica)
 
     def _caught_up_ms(self, replica: ReplicaId) -> int:
         progress = self.replicas.get(replica)

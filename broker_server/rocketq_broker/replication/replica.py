@@ -147,7 +147,8 @@ class Replica:
         effects += more
         if isinstance(self.role, MasterRole) and not isinstance(after.role, MasterRole):
             effects.insert(0, LeaveOffice(self.role.epoch))
-        if not record.has_joined(self.id):
+        if record.member(self.id.number) != self.me:
+            # A new replica, or one that has a new address.
             after, more = after._ask(record_changes.joined(record, self.me))
             effects += more
         return after._confirming(log), effects

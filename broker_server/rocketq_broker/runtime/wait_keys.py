@@ -2,7 +2,7 @@
 
 A pull waits for messages in one queue, a call for offsets for messages in any queue of a topic, and
 both for a change of the topic itself. A receive waits for messages of a topic, and for what only concerns the
-receivers of its group.
+receivers of its group. The fetch of a slave waits for the log.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ _TOPIC_ITSELF: Final = -2
 #: With a group and a topic: a lease has run out, and a queue is free to be looked at.
 _RAN_OUT: Final = -3
 _FREE: Final = -4
+#: The log of a replica; no topic has an empty name.
+_LOG: Final = -5
+
+
+#: What the fetch of a slave waits for: frames, a confirmed end, another role.
+OF_LOG: Final[tuple[Key, ...]] = (("", _LOG),)
 
 
 def of_queue(topic: str, queue: int) -> tuple[Key, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
+from rocketq.admin.replicas import ReplicaAdmin
 from rocketq.admin.sinks import SinkAdmin
 from rocketq.admin.topics import TopicAdmin
 from rocketq.admin.transactions import TransactionAdmin
@@ -42,6 +43,7 @@ class ClusterAdmin:
         self.topics = TopicAdmin(self._transport, routes)
         self.groups = GroupAdmin(self.masters)
         self.sinks = SinkAdmin(self.masters)
+        self.replicas = ReplicaAdmin(self._transport, routes)
         self.transactions = TransactionAdmin(self.masters, self._transport)
 
     def views(self) -> NameServerViews:

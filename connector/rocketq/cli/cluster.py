@@ -8,8 +8,20 @@ import rich_click as click
 
 from rocketq.cli.connection import administration, nameservers_option
 from rocketq.cli.output import UNHEALTHY, output_option, say, show
+from rocketq.protocol.nameserver_documents import MASTER_ID
 
-COLUMNS: Final = ("nameserver", "cluster", "broker", "id", "address", "topics", "heard_ms", "lease_ms")
+COLUMNS: Final = (
+    "nameserver",
+    "cluster",
+    "broker",
+    "id",
+    "role",
+    "epoch",
+    "address",
+    "topics",
+    "heard_ms",
+    "lease_ms",
+)
 
 
 @click.command()
@@ -17,6 +29,8 @@ COLUMNS: Final = ("nameserver", "cluster", "broker", "id", "address", "topics", 
 @output_option
 def cluster(nameservers: str, output: str) -> int:
     """Show every broker each NameServer knows. Exit code 10: one NameServer or every broker is missing.
+
+    The epoch is 0 for a group of one broker. How far the replicas of a group are: rocketq broker replicas.
 
     \b
     Examples:
@@ -32,6 +46,8 @@ def cluster(nameservers: str, output: str) -> int:
             "cluster": live.identity.cluster,
             "broker": live.identity.broker,
             "id": live.identity.broker_id,
+            "role": "master" if live.identity.broker_id == MASTER_ID else "slave",
+            "epoch": live.data_version.state_version,
             "address": live.identity.address,
             "topics": live.topics,
             "heard_ms": live.age_ms,

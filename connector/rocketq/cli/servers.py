@@ -16,6 +16,7 @@ import rich_click as click
 from rocketq.cli.broker_duty import drain, list_brokers, resume
 from rocketq.cli.clocks import clock
 from rocketq.cli.output import say
+from rocketq.cli.replicas import handover, promote, replicas
 from rocketq.errors import InvalidConfiguration
 from rocketq.system.platforms import check_servers_run_here
 
@@ -29,6 +30,13 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 @click.command()
 @click.option("--brokers", default=2, show_default=True, help="How many brokers.")
 @click.option("--nameservers", default=1, show_default=True, help="How many NameServers.")
+@click.option(
+    "--replicas",
+    "replica_count",
+    default=1,
+    show_default=True,
+    help="How many brokers each group has; from 2 on the NameServers keep who is master.",
+)
 @click.option(
     "--data-dir",
     default="rocketq-data",
@@ -72,6 +80,7 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 def up(
     brokers: int,
     nameservers: int,
+    replica_count: int,
     data_dir: str,
     temporary: bool,
     flush: str,
@@ -92,6 +101,7 @@ def up(
     Examples:
       rocketq up
       rocketq up --brokers 3 --flush sync --data-dir /var/tmp/rocketq
+      rocketq up --brokers 1 --replicas 3 --nameservers 3
       rocketq up --temporary --nameserver-port 0 --broker-port 0
     """
     _need_servers()
@@ -101,7 +111,7 @@ def up(
 
     for port, count, option in (
         (nameserver_port, nameservers, "--nameserver-port"),
-        (broker_port, brokers, "--broker-port"),
+        (broker_port, brokers * replica_count, "--broker-port"),
     ):
         for number in range(port, port + count if port else port):
             _need_free(number, option)
@@ -118,6 +128,7 @@ def up(
         flush=flush,
         nameserver_port=nameserver_port,
         broker_port=broker_port,
+        replicas=replica_count,
         nameserver_arguments=given,
         broker_arguments=given,
     )
@@ -216,7 +227,7 @@ def broker() -> None:
     """Run a broker, or look after one."""
 
 
-for command in (clock, list_brokers, drain, resume):
+for command in (clock, list_brokers, drain, resume, replicas, handover, promote):
     broker.add_command(command)
 
 

@@ -77,6 +77,8 @@
     │   ├── ServerStopping                 SERVER_STOPPING            503   `admission_errors`
     │   ├── RegisterUnavailable            REGISTER_UNAVAILABLE       503   `replication_errors`
     │   ├── AcceptorFailed                 ACCEPTOR_FAILED            503   `replication_errors`
+    │   ├── NotEnoughReplicas              IN_SYNC_REPLICAS_NOT_ENOUGH 503  `replication_errors`
+    │   ├── OutcomeUnknown                 OUTCOME_UNKNOWN            503   `replication_errors`
     │   └── StoreFull                      STORE_FULL                 507
     ├── CorruptFrame                       CORRUPT_FRAME              422   (bytes that break the format)
     └── StoreError                         (of the broker's disk: `rocketq_broker.store.errors`)
@@ -148,7 +150,9 @@ from rocketq.errors.replication_errors import (
     ElectionRefused,
     EpochAhead,
     ForeignReplica,
+    NotEnoughReplicas,
     NotMaster,
+    OutcomeUnknown,
     RegisterChanged,
     RegisterUnavailable,
     ReplicaUnknown,
@@ -220,10 +224,12 @@ __all__ = [
     "NameServersUnreachable",
     "NoPermission",
     "NotCoordinator",
+    "NotEnoughReplicas",
     "NotFound",
     "NotMaster",
     "NotTransactionOwner",
     "OffsetOutOfRange",
+    "OutcomeUnknown",
     "ParticipantUnknown",
     "QueueNotFound",
     "QueuesOwned",

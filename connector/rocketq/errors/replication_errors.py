@@ -35,15 +35,51 @@ class EpochAhead(RemoteError):
 
 
 class NotMaster(RemoteError):
-    """The broker that was asked is not the master of its group in this epoch."""
+    """The broker that was asked is not the master of its group. `master` is the address of who is, or ""."""
 
     code = "NOT_MASTER"
     status = 409
+    retryable = True
+
+    def __init__(self, group: str, epoch: int, master: str = "") -> None:
+        who = f" {master} is." if master else ""
+        super().__init__(
+            f"This broker is not the master of group {group!r} in epoch {epoch}.{who}",
+            hint="Ask a NameServer for the route again; it names the master as soon as there is one.",
+            facts={"group": group, "epoch": epoch, "master": master},
+        )
+
+
+class NotEnoughReplicas(RemoteError):
+    """Too few replicas are in sync, so nothing that is sent could be confirmed; nothing was stored.
+
+    (RocketMQ: IN_SYNC_REPLICAS_NOT_ENOUGH.)
+    """
+
+    code = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    status = 503
+    retryable = True
+
+    def __init__(self, group: str, in_sync: int, min_in_sync: int) -> None:
+        super().__init__(
+            f"Group {group!r} has {in_sync} of at least {min_in_sync} replicas in sync, the master included.",
+            hint="Send again. If this stays, start the brokers of the group that are away; "
+            "--min-in-sync must not be above their number.",
+            facts={"group": group, "in_sync": in_sync, "min_in_sync": min_in_sync},
+        )
+
+
+class OutcomeUnknown(RemoteError):
+    """The broker left office while a call waited: another master may have what it wrote, or not."""
+
+    code = "OUTCOME_UNKNOWN"
+    status = 503
+    retryable = True
 
     def __init__(self, group: str, epoch: int) -> None:
         super().__init__(
-            f"This broker is not the master of group {group!r} in epoch {epoch}.",
-            hint="Ask a NameServer, or read the group's record, for who is.",
+            f"Epoch {epoch} of group {group!r} ended before this was confirmed: it may have taken effect.",
+            hint="Repeat it at the new master. A numbered send is stored once.",
             facts={"group": group, "epoch": epoch},
         )
 

@@ -5,8 +5,9 @@
 
 Every server is a process of its own, started as a user would start it, on a free port of 127.0.0.1. `kill`
 is a real crash.
-Servers are named nameserver-1, nameserver-2, … and broker-a, broker-b, …; under the
-data directory each broker has a folder of its name and every server `logs/<name>.log`.
+Servers are named nameserver-1, nameserver-2, … and broker-a, broker-b, …; with several replicas of each
+broker group these are broker-a.1, broker-a.2, …, and the NameServers keep the register of the groups.
+Under the data directory each broker has a folder of its name and every server `logs/<name>.log`.
 
 The cluster is up when each broker is ready (GET /readyz) and every NameServer knows its present address. So
 the first call of a client finds everything.
@@ -20,6 +21,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
@@ -36,9 +38,11 @@ from rocketq.local_cluster.server_process import (
 )
 from rocketq.model import FlushMode
 from rocketq.protocol.broker_documents import decode
-from rocketq.protocol.nameserver_documents import ClusterView
+from rocketq.protocol.nameserver_documents import MASTER_ID, ClusterView
+from rocketq.protocol.replication_documents import ReplicationStatus
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
+REPLICAS_MAX: Final = 9
 READY_POLL_S: Final = 0.02
 
 
@@ -54,6 +58,7 @@ class LocalCluster:
         *,
         nameserver_port: int = 0,
         broker_port: int = 0,
+        replicas: int = 1,
         nameserver_arguments: Sequence[str] = (),
         broker_arguments: Sequence[str] = (),
     ) -> None:
@@ -61,12 +66,16 @@ class LocalCluster:
 
         Without `data_dir` a temporary directory is used and removed by `close`. A port is that
         of the first server of its kind, the next ones take the following ports; 0 takes any free
-        one. The arguments are appended to each server's own, as on its command line.
+        one. Of each broker group there are so many `replicas`, each a process. The arguments are appended to
+        each server's own, as on its command line.
         """
         if not 1 <= brokers <= BROKERS_MAX:
             raise InvalidConfiguration("brokers", brokers, f"a local cluster has 1 to {BROKERS_MAX}")
         if nameservers < 1:
             raise InvalidConfiguration("nameservers", nameservers, "at least one is needed")
+        if not 1 <= replicas <= REPLICAS_MAX:
+            raise InvalidConfiguration("replicas", replicas, f"a group has 1 to {REPLICAS_MAX}")
+        self.replicas = replicas
         self.flush = FlushMode(flush)
         self.data_dir = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="rocketq-"))
         self._temporary = data_dir is None
@@ -76,7 +85,11 @@ class LocalCluster:
         self._nameservers = [
             self._nameserver(n, nameserver_port + n if nameserver_port else 0) for n in range(nameservers)
         ]
-        self._broker_names = [f"broker-{letter}" for letter in string.ascii_lowercase[:brokers]]
+        groups = [f"broker-{letter}" for letter in string.ascii_lowercase[:brokers]]
+        #: The name of each broker process, with its group and its id there.
+        self._members = {group: (group, 0) for group in groups}
+        if replicas > 1:
+            self._members = {f"{group}.{n}": (group, n) for group in groups for n in range(1, replicas + 1)}
         self._broker_port = broker_port
         self._brokers: dict[str, ServerProcess] = {}
         self._all: list[ServerProcess] = list(self._nameservers)
@@ -184,7 +197,7 @@ class LocalCluster:
             process.launch()
         for process in self._nameservers:
             process.wait_until_listening()
-        for n, name in enumerate(self._broker_names):
+        for n, name in enumerate(self._members):
             if name not in self._brokers:
                 self._brokers[name] = self._broker(name, self._broker_port + n if self._broker_port else 0)
                 self._all.append(self._brokers[name])
@@ -198,12 +211,23 @@ class LocalCluster:
     def _nameserver(self, n: int, port: int) -> ServerProcess:
         name = f"nameserver-{n + 1}"
         return ServerProcess(
-            name, "rocketq_nameserver", self._nameserver_arguments, port=port, log=self._log_path(name)
-        )
+            name, "rocketq_nameserver", self._nameserver_arguments, port=port, log=self._log_path(name),
+            more_arguments=lambda: self._register_arguments(name),
+        )  # fmt: skip
+
+    def _register_arguments(self, name: str) -> list[str]:
+        """Have a NameServer keep the register of the groups, where there are replicas."""
+        if self.replicas == 1:
+            return []
+        directory = self.data_dir / name
+        is_new = not (directory / "acceptor").exists()
+        directory.mkdir(parents=True, exist_ok=True)
+        return ["--register-dir", str(directory), *(["--register-new"] if is_new else [])]
 
     def _broker(self, name: str, port: int) -> ServerProcess:
+        group, number = self._members[name]
         arguments = [
-            *("--name", name, "--data-dir", str(self.data_dir / name)),
+            *("--name", group, "--broker-id", str(number), "--data-dir", str(self.data_dir / name)),
             *("--nameservers", ",".join(self.nameservers), "--flush", str(self.flush)),
             # After a crash on a directory that was emptied, a broker waits for its own former lease.
             "--wait-for-name",
@@ -222,31 +246,54 @@ class LocalCluster:
         deadline = time.monotonic() + START_TIMEOUT_S
         with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0)) as http:
             for process in brokers:
+                group, number = self._members[process.name]
                 known_as = _advertised(self._broker_arguments) or process.address
-                while not _is_ready(http, process, known_as, watching):
+                while not _is_ready(http, process, _Known(group, number, known_as), watching):
                     if not process.running or time.monotonic() > deadline:
                         why = "it was not registered in time" if process.running else "it ended"
                         raise ServerNotStarted(process.name, why, str(process.log), process.log_tail())
                     time.sleep(READY_POLL_S)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """As what the NameServers are to know a broker process."""
+
+    group: str
+    number: int
+    address: str
+
+
 def _is_ready(
-    http: urllib3.PoolManager, broker: ServerProcess, known_as: str, nameservers: Sequence[str]
+    http: urllib3.PoolManager, broker: ServerProcess, known: _Known, nameservers: Sequence[str]
 ) -> bool:
     try:
         if http.request("GET", f"{broker.address}/readyz").status != 200:
             return False
-        return all(_knows(http, address, broker.name, known_as) for address in nameservers)
+        if known.number and not _is_in_sync(http, broker, known.number):
+            return False
+        return all(_knows(http, address, known) for address in nameservers)
     except urllib3.exceptions.HTTPError:
         return False
 
 
-def _knows(http: urllib3.PoolManager, nameserver: str, broker: str, known_as: str) -> bool:
+def _is_in_sync(http: urllib3.PoolManager, broker: ServerProcess, number: int) -> bool:
+    answer = http.request("GET", f"{broker.address}/v1/replication")
+    if answer.status != 200:
+        return False
+    status = decode(answer.data, ReplicationStatus, "the state of a replica")
+    return any(each.number == number and each.is_in_sync for each in status.replicas)
+
+
+def _knows(http: urllib3.PoolManager, nameserver: str, known: _Known) -> bool:
+    """Whether a NameServer has a broker at its address, and a master of its group."""
     answer = http.request("GET", f"{nameserver}/v1/cluster")
     if answer.status != 200:
         return False
     view = decode(answer.data, ClusterView, "the cluster view")
-    return any(live.identity.broker == broker and live.identity.address == known_as for live in view.brokers)
+    of_group = [live.identity for live in view.brokers if live.identity.broker == known.group]
+    has_master = any(identity.broker_id == MASTER_ID for identity in of_group)
+    return has_master and any(identity.address == known.address for identity in of_group)
 
 
 def _advertised(arguments: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
@@ -56,7 +56,18 @@ class ServerNotStarted(ClientError):
 class ServerProcess:
     """A NameServer or broker process that can be stopped, killed, paused and started again."""
 
-    def __init__(self, name: str, module: str, arguments: Sequence[str], *, port: int, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        port: int,
+        log: Path,
+        more_arguments: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`more_arguments` is asked at each start: some depend on what is on the disk then."""
+        self._more_arguments = more_arguments
         self.name = name
         self.log = log
         self.address = ""
@@ -79,7 +90,7 @@ class ServerProcess:
     def command(self) -> list[str]:
         """What starts this server, on its port, without an owner."""
         started = (sys.executable, "-P", "-m", self._module)
-        return [*started, *self._arguments, "--port", str(self._port)]
+        return [*started, *self._arguments, *self._more_arguments(), "--port", str(self._port)]
 
     @property
     def answering(self) -> bool:

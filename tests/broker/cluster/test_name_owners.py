@@ -221,7 +221,7 @@ def test_live_stores_have_different_identities_that_a_restart_keeps(tmp_path: Pa
     del again
 
 
-def test_a_broker_id_above_0_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_replica_without_a_register_is_refused_with_the_reason(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "rocketq_broker", "--name", "a", "--broker-id", "1"),
@@ -232,6 +232,6 @@ def test_a_broker_id_above_0_is_refused_with_the_reason(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 2
-    assert "brokers do not replicate yet" in done.stderr
-    assert "--name" in done.stderr
+    assert "a replica needs the register of its group" in done.stderr
+    assert "--nameservers" in done.stderr
     assert not (tmp_path / "data").exists()

@@ -9,8 +9,10 @@
     the connection never came about      no         elsewhere         again
     the route names no address           no         elsewhere         again
     busy, unavailable, full, too slow    no         elsewhere         again
+    not the master, too few in sync      no         elsewhere         again
     no topic, no queue, no permission    no         new route         new route
     no answer, or an internal error      unknown    here, once        here
+    its master left office meanwhile     unknown    here, once        here
     the same, of a send without number   unknown    elsewhere         raise
 
 A numbered send (`send_slots`) that has no answer is repeated *here*: at the same broker, which knows whether
@@ -34,6 +36,9 @@ from rocketq.errors import (
     BrokerUnreachable,
     InternalError,
     NoPermission,
+    NotEnoughReplicas,
+    NotMaster,
+    OutcomeUnknown,
     QueueNotFound,
     RocketqError,
     StoreFull,
@@ -47,8 +52,16 @@ from rocketq.errors import (
 ATTEMPT_MS_MIN: Final = 1_500
 #: An attempt gets at least this where no other broker has the topic (RocketMQ: sendMsgTimeout).
 ATTEMPT_ALONE_MS_MIN: Final = 3_000
+#: An attempt at a group of several replicas gets at most this: if the master hangs, another one takes office.
+ATTEMPT_REPLICAS_MS_MAX: Final = 5_000
 #: No attempt gets less than this part of the time that is left, however many may follow.
 SHARES_MAX: Final = 3
+
+
+#: Errors of a broker that did not take the parcel, and may take it later.
+_NOT_NOW: Final = (
+    SystemBusy, BrokerUnavailable, StoreFull, TooSlow, TooManyConnections, NotMaster, NotEnoughReplicas,
+)  # fmt: skip
 
 
 class Verdict(Enum):
@@ -74,15 +87,29 @@ def verdict(error: RocketqError, ordered: bool, repeatable: bool = False, number
     """
     if isinstance(error, TopicNotFound | QueueNotFound | NoPermission):
         return Verdict.NEW_ROUTE
-    if isinstance(error, SystemBusy | BrokerUnavailable | StoreFull | TooSlow | TooManyConnections):
+    if isinstance(error, _NOT_NOW):
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
     if isinstance(error, BrokerUnreachable) and not error.sent:
         return Verdict.AGAIN if ordered else Verdict.ELSEWHERE
-    if isinstance(error, BrokerUnreachable | InternalError):
+    if isinstance(error, BrokerUnreachable | InternalError | OutcomeUnknown):
         if ordered:
             return Verdict.AGAIN if repeatable or numbered else Verdict.GIVE_UP
         return Verdict.ELSEWHERE
     return Verdict.RAISE
+
+
+def counts_as_attempt(error: RocketqError, *, has_replicas: bool, others: bool, numbered: bool) -> bool:
+    """Whether a failed attempt is one of those that the caller has allowed.
+
+    A group of several replicas whose master is gone takes some seconds to have another one. Where no other
+    broker group has the topic, the send waits for it, as long as its time lasts. A numbered send may also be
+    repeated that has no answer.
+    """
+    if others or not has_replicas:
+        return True
+    if isinstance(error, BrokerUnreachable):
+        return error.sent and not numbered
+    return not isinstance(error, NotMaster | NotEnoughReplicas | OutcomeUnknown)
 
 
 def staying(decision: Verdict, trip: Trip, broker: str, *, must_stay: bool, others: bool) -> Verdict:
@@ -123,6 +150,8 @@ class Trip:
     timeout_ms: int
     retries: int
     attempts: tuple[str, ...] = ()
+    #: How many of them count against `retries`.
+    spent: int = 0
     failed: frozenset[str] = frozenset()
     #: The brokers that may have carried out the request of a failed attempt, and those of them at which a
     #: later attempt failed too.
@@ -135,17 +164,21 @@ class Trip:
 
     @property
     def attempts_left(self) -> int:
-        return self.retries + 1 - len(self.attempts)
+        return self.retries + 1 - self.spent
 
     def left_ms(self, now_ms: int) -> int:
         return self.timeout_ms - (now_ms - self.begun_ms)
 
-    def after(self, broker: str, error: RocketqError) -> Trip:
-        """Return the trip with one more failed attempt, at `broker`."""
-        unknown = isinstance(error, InternalError) or (isinstance(error, BrokerUnreachable) and error.sent)
+    def after(self, broker: str, error: RocketqError, *, counts: bool = True) -> Trip:
+        """Return the trip with one more failed attempt, at `broker` (`counts`: `counts_as_attempt`)."""
+        is_unsent = isinstance(error, BrokerUnreachable) and not error.sent
+        unknown = isinstance(error, InternalError | OutcomeUnknown | BrokerUnreachable) and not is_unsent
+        told = f"{broker}: {error.message.rstrip('.')}"
+        is_same = not counts and self.attempts[-1:] == (told,)
         return replace(
             self,
-            attempts=(*self.attempts, f"{broker}: {error.message.rstrip('.')}"),
+            attempts=self.attempts if is_same else (*self.attempts, told),
+            spent=self.spent + counts,
             failed=self.failed | {broker},
             unanswered=self.unanswered | {broker} if unknown else self.unanswered,
             asked_again=self.asked_again | (self.unanswered & {broker}),

@@ -27,6 +27,7 @@ from rocketq.errors import (
     BrokerUnreachable,
     InternalError,
     NoPermission,
+    OutcomeUnknown,
     QueueNotFound,
     RocketqError,
     RouteNotFound,
@@ -41,10 +42,12 @@ from rocketq.net.send_slot import SendSlot
 from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import (
+    ATTEMPT_REPLICAS_MS_MAX,
     ENDS,
     Trip,
     Verdict,
     attempt_ms,
+    counts_as_attempt,
     staying,
     verdict,
 )
@@ -271,7 +274,13 @@ class Delivery:
 
         Raises what the send raises if there is no next attempt.
         """
-        trip = trip.after(parcel.broker, error)
+        counts = counts_as_attempt(
+            error,
+            has_replicas=self._has_replicas(parcel.topic, parcel.broker),
+            others=self._has_others(parcel),
+            numbered=post.is_numbered,
+        )
+        trip = trip.after(parcel.broker, error, counts=counts)
         decision = verdict(error, selector.ordered, post.repeatable, post.is_numbered)
         if post.is_numbered:
             must_stay = selector.ordered or not self._config.move_unanswered
@@ -334,6 +343,8 @@ class Delivery:
                 others or is_cheap,
                 broker in trip.unanswered,
             )
+            if self._has_replicas(topic, broker):
+                allowed_ms = min(allowed_ms, ATTEMPT_REPLICAS_MS_MAX)
         if self.hooks:
             attempt = SendAttempt(topic, broker, count, len(trip.attempts) + 1)
             answer = observed(self.hooks, attempt, self.now_ms, partial(ask, api, timeout_ms=allowed_ms))
@@ -346,6 +357,11 @@ class Delivery:
     def _has_others(self, parcel: Parcel) -> bool:
         route = self._routes.cached(parcel.topic)
         return route is not None and any(q.broker != parcel.broker for q in self._queues_of(route))
+
+    def _has_replicas(self, topic: str, broker: str) -> bool:
+        route = self._routes.cached(topic)
+        group = None if route is None else route.broker(broker)
+        return group is not None and len(group.addresses) > 1
 
     def _note(self, error: RocketqError, parcel: Parcel) -> None:
         """Remember what the failure says about the broker; the next attempt asks for the route again."""
@@ -377,7 +393,9 @@ class Delivery:
     ) -> RocketqError:
         """Return what to raise: a refusal itself where it says everything, else the story of all attempts."""
         may_be_stored = trip.may_be_stored and not post.repeatable
-        alone = len(trip.attempts) == 1 and not isinstance(error, BrokerUnreachable | InternalError)
+        alone = len(trip.attempts) == 1 and not isinstance(
+            error, BrokerUnreachable | InternalError | OutcomeUnknown
+        )
         refused = isinstance(error, TopicNotFound | QueueNotFound | NoPermission)
         if not may_be_stored and (alone or refused or decision is Verdict.RAISE):
             return error

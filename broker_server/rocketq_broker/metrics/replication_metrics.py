@@ -1,0 +1,60 @@
+"""The metrics of a broker that is one of several replicas. There are none for a group of one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from rocketq.protocol.replication_documents import ReplicationStatus
+
+
+class ReplicationCollector(Collector):
+    """Presents what `GET /v1/replication` says."""
+
+    def __init__(self, cluster: str, broker: str, status: Callable[[], ReplicationStatus | None]) -> None:
+        self._node = (cluster, "broker", broker)
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status()
+        if status is None:
+            return
+        in_sync = sum(each.is_in_sync for each in status.replicas)
+        labels = ("cluster", "node_type", "node_id", "replica")
+        me, is_master = str(status.number), status.role == "master"
+        for name, text, value in (
+            ("rocketq_replica_is_master", "1 if this broker is the master of its group.", is_master),
+            ("rocketq_replica_epoch", "The epoch of the group, as this broker knows it.", status.epoch),
+            ("rocketq_replica_in_sync", "Replicas in sync, the master included.", in_sync),
+            ("rocketq_replica_min_in_sync", "How many must be, to confirm anything.", status.min_in_sync),
+            (
+                "rocketq_replica_unconfirmed_bytes",
+                "Bytes of this broker's log that are not confirmed.",
+                max(0, status.end - status.confirmed),
+            ),
+        ):  # fmt: skip
+            gauge = GaugeMetricFamily(name, text, labels=labels)
+            gauge.add_metric((*self._node, me), value)
+            yield gauge
+        if not is_master:
+            return
+        lag = GaugeMetricFamily(
+            "rocketq_replica_lag_bytes",
+            "Bytes of the log that a slave does not hold.",
+            labels=labels,
+        )
+        behind = GaugeMetricFamily(
+            "rocketq_replica_behind_seconds",
+            "How long a slave has not caught up.",
+            labels=labels,
+        )
+        for each in status.replicas:
+            if each.number != status.number:
+                node = (*self._node, str(each.number))
+                lag.add_metric(node, max(0, status.end - max(0, each.held)))
+                behind.add_metric(node, each.behind_ms / 1000)
+        yield lag
+        yield behind

@@ -1,0 +1,1 @@
+"""A replica at work: its thread, and its calls to the register and the master (RocketMQ: HAService)."""

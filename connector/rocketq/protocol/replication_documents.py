@@ -1,0 +1,97 @@
+"""What replicas of a broker group say to each other, and to operators (docs/protocol.md, "Replication").
+
+A fetch is a GET with everything in its query. The answer's body is frames as they lie in the master's log.
+What else the master says is one JSON document in a header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketq.model import Int64
+from rocketq.protocol.json_codec import prepare_documents
+
+FETCH_PATH: Final = "/v1/replication/frames"
+#: Has a `FetchHead`.
+FETCH_HEADER: Final = "x-rocketq-fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchHead:
+    """The answer to a fetch, beside its frames.
+
+    `kind` is "shipment", "diverged" or "begins-later"; `epoch`, `at` and `last_epoch` are the place that it
+    answers to. `end` and `confirmed` are a shipment's, `keep` and `keep_epoch` those of a log that differs,
+    `begin` and `before` say where the master's log begins. `segments` are the log offsets at which a segment
+    begins within the frames.
+    """
+
+    kind: str
+    epoch: Int64
+    at: Int64
+    last_epoch: Int64
+    end: Int64 = 0
+    confirmed: Int64 = 0
+    keep: Int64 = 0
+    keep_epoch: Int64 = 0
+    begin: Int64 = 0
+    before: Int64 = 0
+    segments: tuple[Int64, ...] = field(default=(), hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica, as the broker that was asked knows it. A slave knows no other one's end: it is -1."""
+
+    number: Int64
+    incarnation: str
+    address: str
+    is_in_sync: bool
+    is_eligible: bool
+    held: Int64 = -1
+    #: How long it has not caught up with the master; 0 if it has.
+    behind_ms: Int64 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationStatus:
+    """A broker group as one broker of it sees it. `role` is "master", "slave", or "none" before it knows."""
+
+    broker: str
+    group: str
+    number: Int64
+    incarnation: str
+    role: str
+    epoch: Int64
+    master: str
+    min_in_sync: Int64
+    begin: Int64
+    end: Int64
+    held: Int64
+    confirmed: Int64
+    replicas: tuple[ReplicaState, ...] = field(default=(), hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteRequest:
+    """Make the broker that is asked master; `unclean` although it may lack what is confirmed."""
+
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverRequest:
+    """Have the master that is asked give its office to another in-sync replica; 0: to any."""
+
+    successor: Int64 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OfficeAnswer:
+    """The epoch that has begun."""
+
+    epoch: Int64
+
+
+prepare_documents(__name__)

@@ -1,0 +1,225 @@
+"""Producers and readers of a group of replicas that goes on while its processes are killed and paused.
+
+Each producer sends one message after the other to its own queue, so their order is known. Readers pull from
+all replicas: what any of them has shown once must stay.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rocketq import LocalCluster
+from rocketq.admin.cluster import ClusterAdmin
+from rocketq.errors import RocketqError
+from rocketq.model import MessageQueue, PullStatus, SendStatus
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.replication_api import ReplicationApi
+from rocketq.net.transport import Transport
+from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.replication_documents import ReplicationStatus
+from tests.support.conditions import WAIT_MS, wait_until
+from tests.support.crash_history import History, Message, check
+from tests.support.patience import PATIENT, PatientClient
+
+GROUP: Final = "broker-a"
+TOPIC: Final = "orders"
+PRODUCERS: Final = ("ann", "bob")
+
+Strike = Callable[["ReplicatedRun"], Callable[[], None]]
+
+
+class ReplicatedRun:
+    """One cluster of one group, and its history; a context manager."""
+
+    def __init__(self, directory: Path, seed: int, *, replicas: int = 3, nameservers: int = 3) -> None:
+        self.rng = random.Random(seed)
+        self.cluster = LocalCluster(
+            1, nameservers, directory, "sync", replicas=replicas,
+            broker_arguments=["--segment-bytes", "100000"],
+        )  # fmt: skip
+        self.history = History()
+        self.acks = 0
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._transport = Transport(PATIENT)
+        self.faults: list[BaseException] = []
+
+    def __enter__(self) -> ReplicatedRun:
+        self.cluster.start()
+        self.admin = ClusterAdmin(self.cluster.nameservers)
+        request = CreateTopicRequest(read_queues=len(PRODUCERS), write_queues=len(PRODUCERS))
+        self.admin.topics.create(TOPIC, request, wait_ms=WAIT_MS)
+        for queue, name in enumerate(PRODUCERS):
+            self._begin(self._produce, name, queue)
+        self._begin(self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+        self.admin.close()
+        self._transport.close()
+        self.cluster.close()
+
+    def _begin(self, work: Callable[..., None], *arguments: object) -> None:
+        def run() -> None:
+            try:
+                work(*arguments)
+            except BaseException as error:
+                self.faults.append(error)
+                raise
+
+        self._threads.append(thread := threading.Thread(target=run, name=f"{work.__name__}-{arguments}"))
+        thread.start()
+
+    # --- what goes on ---------------------------------------------------------------------
+
+    def _produce(self, name: str, queue: int) -> None:
+        with PatientClient(self.cluster.nameservers) as client:
+            producer, number = client.producer(), 0
+            while not self._ending.is_set():
+                message, number = Message(name, number), number + 1
+                try:
+                    place = MessageQueue(TOPIC, GROUP, queue)
+                    result = producer.send(TOPIC, message.encode(), queue=place, timeout_ms=WAIT_MS)
+                except RocketqError:
+                    with self._lock:
+                        self.history.doubt([message], queue)
+                    continue
+                with self._lock:
+                    if result.status is SendStatus.SEND_OK:
+                        self.history.ack([message], queue, result.offset)
+                        self.acks += 1
+                    else:
+                        self.history.doubt([message], queue)
+
+    def _read(self) -> None:
+        rng, offsets = random.Random(0), dict[tuple[str, int], int]()
+        while not self._ending.wait(0.02):
+            name, queue = rng.choice(list(self.cluster.brokers)), rng.randrange(len(PRODUCERS))
+            api = BrokerApi(self._transport, GROUP, self.cluster.brokers[name], timeout_ms=1_000)
+            at = offsets.get((name, queue), 0)
+            try:
+                found, after = pulled(api, queue, at)
+            except RocketqError:
+                continue
+            with self._lock:
+                self.history.observe({queue: found})
+            offsets[name, queue] = after
+
+    # --- what goes wrong ------------------------------------------------------------------
+
+    def live(self, strike: Strike) -> None:
+        """Let something go wrong while sends are under way; then heal it, and wait until all are in sync."""
+        self.go_on(self.rng.randrange(1, 20))
+        heal = strike(self)
+        self.go_on(self.rng.randrange(5, 20))
+        heal()
+        wait_until(self.is_whole)
+
+    def go_on(self, count: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        enough = self.acks + count
+        wait_until(lambda: self.acks >= enough or bool(self.faults))
+        assert not self.faults, self.faults
+
+    def is_whole(self) -> bool:
+        try:
+            status = self.admin.replicas.status(GROUP)
+        except RocketqError:
+            return False
+        return status.role == "master" and all(each.is_in_sync for each in status.replicas)
+
+    def status(self) -> ReplicationStatus:
+        return self.admin.replicas.status(GROUP)
+
+    @property
+    def master(self) -> str:
+        """The name of the master's process."""
+        address = self.status().master
+        return next(name for name, each in self.cluster.brokers.items() if each == address)
+
+    def slave(self) -> str:
+        master = self.master
+        return self.rng.choice([name for name in self.cluster.brokers if name != master])
+
+    # --- what must hold -------------------------------------------------------------------
+
+    def check(self) -> None:
+        """End the producers, and hold what each replica has against the history."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+        assert not self.faults, self.faults
+        wait_until(self.is_whole)
+        end = self.status().end
+        for address in self.cluster.brokers.values():
+            api = BrokerApi(self._transport, GROUP, address)
+            wait_until(lambda api=api: self._confirmed(api) >= end)  # type: ignore[misc]
+            found = {queue: pulled(api, queue, 0)[0] for queue in range(len(PRODUCERS))}
+            violations = check(self.history, found, {})
+            assert not violations, "\n".join(map(str, violations[:20]))
+
+    def _confirmed(self, api: BrokerApi) -> int:
+        return ReplicationApi(self._transport, GROUP, api.address).status().confirmed
+
+
+def pulled(api: BrokerApi, queue: int, offset: int) -> tuple[list[tuple[int, Message]], int]:
+    """Return what one replica shows of a queue from an offset on, and where that ends."""
+    found: list[tuple[int, Message]] = []
+    while True:
+        answer = api.pull(TOPIC, queue, offset)
+        if answer.status is not PullStatus.FOUND:
+            return found, offset
+        found += [
+            (piece.offset + index, Message.decode(body))
+            for piece in answer.slices()
+            for index, body in enumerate(piece.batch.column("body").to_pylist())
+        ]
+        offset = answer.next_offset
+
+
+def kill_master(run: ReplicatedRun) -> Callable[[], None]:
+    return _kill(run, run.master)
+
+
+def kill_slave(run: ReplicatedRun) -> Callable[[], None]:
+    return _kill(run, run.slave())
+
+
+def kill_nameserver(run: ReplicatedRun) -> Callable[[], None]:
+    return _kill(run, f"nameserver-{run.rng.randint(1, len(run.cluster.nameservers))}")
+
+
+def pause_master(run: ReplicatedRun) -> Callable[[], None]:
+    return _pause(run, run.master)
+
+
+def pause_slave(run: ReplicatedRun) -> Callable[[], None]:
+    return _pause(run, run.slave())
+
+
+def hand_over(run: ReplicatedRun) -> Callable[[], None]:
+    run.admin.replicas.hand_over(GROUP)
+    return lambda: None
+
+
+STRIKES: Final[tuple[Strike, ...]] = (
+    kill_master, pause_master, kill_slave, kill_nameserver, pause_slave, hand_over,
+)  # fmt: skip
+
+
+def _kill(run: ReplicatedRun, name: str) -> Callable[[], None]:
+    run.cluster.kill(name)
+    return lambda: run.cluster.restart(name)
+
+
+def _pause(run: ReplicatedRun, name: str) -> Callable[[], None]:
+    run.cluster.pause(name)
+    return lambda: run.cluster.resume(name)
