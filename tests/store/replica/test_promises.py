@@ -17,7 +17,7 @@ from tests.support.replicas import member, open_member
 from tests.support.workload import end_life
 
 
-def test_a_damaged_end_of_a_follower_is_cut_off_and_doubted_until_it_has_a_new_incarnation() -> None:
+def test_a_damaged_end_is_doubted_until_the_next_incarnation() -> None:
     disk = Disk()
     settings = config(flush=FlushMode.ASYNC)
     with member(config(flush=FlushMode.SYNC), CrashingFiles(Disk()), waits=False) as master:
