@@ -239,3 +239,19 @@ def test_a_promotion_without_a_record_is_refused() -> None:
     answers: list[object] = []
     group.brokers[1].conduct.promote(unclean=True, reply=answers.append, now_ms=group.now_ms)
     assert isinstance(answers[0], RocketqError)
+
+
+def test_a_master_serves_when_what_it_found_in_its_log_is_confirmed() -> None:
+    group = founded()
+    old = group.master
+    group.cut = {(slave.number, old.number) for slave in group.slaves()}
+    frame = old.write(1)
+    group.kill(old.number)
+    restarted = group.start(old.number)
+    group.pass_time(500)
+    assert group.record.epoch == 2
+    assert not restarted.serves
+    group.cut.clear()
+    group.pass_time(500)
+    assert restarted.serves == 2
+    assert restarted.shown == frame.end
