@@ -96,10 +96,10 @@ def open_member(settings: StoreConfig, files: Files | None = None, **hooks: Any)
 
 @contextmanager
 def pair(directory: Path, **settings: Any) -> Iterator[tuple[Member, Member]]:
-    """A master in epoch 1 that waits for nobody, and a follower."""
+    """A master in epoch 1 and a follower, which wait for nobody in office."""
     with (
         member(config(directory / "a", **settings), waits=False) as master,
-        member(config(directory / "b", **settings)) as slave,
+        member(config(directory / "b", **settings), waits=False) as slave,
     ):
         master.lead(1)
         yield master, slave

@@ -166,13 +166,14 @@ def test_senders_are_told_for_whom_they_waited(tmp_path: Path) -> None:
 def test_a_cut_is_on_disk_when_it_returns(seed: int) -> None:
     disk = Disk(seed)
     settings = config(flush=FlushMode.ASYNC, segment_bytes=4096)
-    master = open_member(settings, CrashingFiles(disk), waits=False)
+    master = open_member(settings, CrashingFiles(disk))
     master.lead(1)
-    master.create("orders")
+    created(master)
     ends = []
     for number in range(8):
-        master.send("orders", 0, [b"%d" % number * 700])
+        sent(master, b"%d" % number * 700)
         ends.append(master.end)
+    master.store.flush()
     master.step_down()
     master.replica.cut(ends[seed % 7])
     disk.cut_power()
