@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from rocketq.config import PullConsumerConfig
@@ -46,9 +46,8 @@ class ReadQueues:
 
     def start(self) -> None:
         """Find where to begin and start the threads; raise if no queue can be begun with."""
-        routes = {topic: self._routes.route(topic) for topic in self._topics}
+        routes = self._routes_with(self._chosen)
         self._initial = frozenset(q for route in routes.values() for q in route.read_queues())
-        self._check_exist(self._chosen, routes.values())
         failed = [error for route in routes.values() for error in self._begin_queues(route)]
         if failed and not any(True for _ in self._fetching.prefetch.states()):
             raise failed[0]
@@ -60,9 +59,8 @@ class ReadQueues:
 
         Raises InvalidConfiguration for a queue that no topic has; then nothing has changed.
         """
-        routes = {topic: self._routes.route(topic) for topic in self._topics}
         wanted = None if chosen is None else frozenset(chosen)
-        self._check_exist(wanted, routes.values())
+        routes = self._routes_with(wanted)
         with self._choosing:
             self._chosen = wanted
             with self._fetching.changed:
@@ -74,13 +72,19 @@ class ReadQueues:
             # What cannot be begun with yet is begun with later, by the thread of the topic.
             self._begin_queues(route)
 
-    def _check_exist(self, chosen: Collection[MessageQueue] | None, routes: Iterable[TopicRoute]) -> None:
-        """Raise InvalidConfiguration if a chosen queue is none that can be read."""
-        there = {queue for route in routes for queue in route.read_queues()}
-        for queue in sorted(set(chosen or ()) - there):
+    def _routes_with(self, chosen: frozenset[MessageQueue] | None) -> dict[str, TopicRoute]:
+        """Return the routes of the topics; raise InvalidConfiguration if a chosen queue is in none of them."""
+        routes = {topic: self._routes.route(topic) for topic in self._topics}
+        absent = _absent(chosen, routes)
+        for topic in sorted({queue.topic for queue in absent}):
+            # The queue may be newer than the route that is known here.
+            self._routes.invalidate(topic)
+            routes[topic] = self._routes.route(topic)
+        for queue in _absent(chosen, routes):
             why = "it is no queue that this consumer can read: no route of its topics has it now"
             hint = f"rocketq topic describe {queue.topic} shows the queues of a topic."
             raise InvalidConfiguration("queues", str(queue), why, hint=hint)
+        return routes
 
     def _missing(self, route: TopicRoute) -> list[MessageQueue]:
         """Return the queues of a route that are to be read, and are not read yet."""
@@ -124,3 +128,8 @@ class ReadQueues:
             if chosen:
                 found = begin_offsets(api, route.topic, chosen, self._config, self._group, is_new=is_new)
                 self._fetching.begin(found)
+
+
+def _absent(chosen: frozenset[MessageQueue] | None, routes: Mapping[str, TopicRoute]) -> list[MessageQueue]:
+    """Return the chosen queues that no route has, sorted."""
+    return sorted((chosen or frozenset()).difference(*(route.read_queues() for route in routes.values())))
