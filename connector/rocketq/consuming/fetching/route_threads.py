@@ -73,7 +73,7 @@ class ReadQueues:
             self._begin_queues(route)
 
     def _routes_with(self, chosen: frozenset[MessageQueue] | None) -> dict[str, TopicRoute]:
-        """Return the routes of the topics; raise InvalidConfiguration if a chosen queue is in none of them."""
+        """Return the routes of the topics; raise InvalidConfiguration if a chosen queue is in none."""
         routes = {topic: self._routes.route(topic) for topic in self._topics}
         absent = _absent(chosen, routes)
         for topic in sorted({queue.topic for queue in absent}):
