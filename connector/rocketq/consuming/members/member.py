@@ -24,6 +24,7 @@ from rocketq.errors import (
     Closed,
     MemberUnknown,
     NameServersUnreachable,
+    OffsetOutOfRange,
     RocketqError,
     RouteNotFound,
 )
@@ -132,6 +133,9 @@ class Member(ABC):
                 if not self._ending.is_set():
                     self._step()
         except RocketqError as error:
+            if isinstance(error, OffsetOutOfRange):
+                # Poll raises it and the thread ends: `close` must not wait for it.
+                self._ended.set()
             if not isinstance(error, Closed):
                 # It is logged, and this is called again after a pause.
                 raise
