@@ -1,8 +1,8 @@
 """A thousand idle members of consumer groups on one broker: what their heartbeats and watches cost.
 
-Each member sends a heartbeat every 30 s and holds a watch for 30 s at a time, each over a connection of its
-own, while nothing happens. Members are measured in groups of ten, and all in one group, after all of them
-have joined.
+Each member sends heartbeats and holds watches as a consumer with the default settings does, each over a
+connection of its own, while nothing happens. Members are measured in groups of ten, and all in one group,
+after all of them have joined.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Final
 from benchmarks import servers
 from benchmarks.append import create_topic
 from benchmarks.instrument import introduce, options, report, say
+from rocketq.protocol.group_documents import HEARTBEAT_MS, WATCH_MS
 
 MEMBERS: Final = 1_000
-HEARTBEAT_S: Final = 30.0
-WATCH_MS: Final = 30_000
+HEARTBEAT_S: Final = HEARTBEAT_MS / 1000
 TARGET_CORE: Final = 0.05
 #: Members that join at the same time.
 JOINING: Final = 20
@@ -88,10 +88,12 @@ class IdleMember:
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _watch(self) -> None:
-        path = f"/v1/groups/{self.group}/members?client_id={self.client_id}&wait_ms={WATCH_MS}&known="
+        path = f"/v1/groups/{self.group}/members?client_id={self.client_id}&wait_ms="
+        wait_ms = WATCH_MS * self.number // MEMBERS
         while True:
             self.calls += 1
-            self.version = (await self._watches.call("GET", path + self.version))["version"]
+            found = await self._watches.call("GET", f"{path}{wait_ms}&known={self.version}")
+            self.version, wait_ms = found["version"], WATCH_MS
 
 
 async def _measure(broker: servers.Server, group_size: int, seconds: float) -> dict[str, Any]:

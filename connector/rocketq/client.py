@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -229,18 +229,25 @@ class Client:
         return made if function is None else made(function)
 
     def pull_consumer(
-        self, topics: str | Sequence[str], *, group: str | None = None, **settings: Any
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Collection[MessageQueue] | None = None,
+        **settings: Any,
     ) -> PullConsumer:
-        """Return a consumer that reads all queues of the topics and shares them with nobody.
+        """Return a consumer that reads all queues of the topics, or these, and shares them with nobody.
 
         `settings` are fields of PullConsumerConfig. Raises RouteNotFound for a topic that does not exist,
-        BrokerUnreachable if no broker of it answers.
+        InvalidConfiguration for a queue that does not, BrokerUnreachable if no broker answers.
         """
         config = PullConsumerConfig(**settings)
         self._check_open()
         transport, routes = self._own_connections()
         listed = (topics,) if isinstance(topics, str) else topics
-        made = PullConsumer(transport, routes, listed, group=group, config=config, clock=self._clock)
+        made = PullConsumer(
+            transport, routes, listed, group=group, queues=queues, config=config, clock=self._clock
+        )
         return self._kept(made)
 
     def simple_consumer(self, group: str, topics: Topics, **settings: Any) -> SimpleConsumer:

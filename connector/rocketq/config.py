@@ -13,9 +13,10 @@ from typing import Any, Literal, get_args
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import PULL_BYTES_MAX
 from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
+from rocketq.protocol.broker_documents import WAIT_MS_MAX
 from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
-from rocketq.protocol.group_documents import HEARTBEAT_MS, SESSION_TIMEOUT_MS_MIN
+from rocketq.protocol.group_documents import HEARTBEAT_MS, SESSION_TIMEOUT_MS_MIN, WATCH_MS
 
 Compression = Literal["lz4", "zstd"]
 Start = Literal["group", "earliest", "latest", "time"]
@@ -245,6 +246,8 @@ class ConsumerConfig:
     #: How long a queue that goes to another member waits for messages that are being handled.
     hand_over_ms: int = 5_000
     heartbeat_ms: int = HEARTBEAT_MS
+    #: How long a broker holds the watch that tells of members, at most; and half a session timeout at most.
+    watch_ms: int = WATCH_MS
     #: After this time without a call the broker takes the member for gone; None: the broker's own.
     session_timeout_ms: int | None = None
     #: Limits of a queue, and of all queues: beyond them nothing is fetched. One pull may overshoot each.
@@ -286,6 +289,9 @@ class ConsumerConfig:
                 "a message that fails holds its queue for the group, and broadcasting members share no queue",
                 hint="Leave out ordered or broadcasting.",
             )
+        if self.watch_ms > WAIT_MS_MAX:
+            why = f"a broker holds a call for at most {WAIT_MS_MAX} ms"
+            raise InvalidConfiguration("watch_ms", self.watch_ms, why)
         self._check_suspension()
         if self.session_timeout_ms is not None and self.session_timeout_ms < SESSION_TIMEOUT_MS_MIN:
             why = f"it must be at least {SESSION_TIMEOUT_MS_MIN}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
@@ -55,6 +55,7 @@ from rocketq.consuming.group_consumer import checked_loop_config
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.listener import checked_workers
 from rocketq.errors import Closed, InvalidConfiguration
+from rocketq.model import MessageQueue
 from rocketq.producing.transactions.transaction_checks import Check
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 
@@ -230,16 +231,21 @@ class AsyncClient:
         return made if function is None else made(function)
 
     def pull_consumer(
-        self, topics: str | Sequence[str], *, group: str | None = None, **settings: Any
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Collection[MessageQueue] | None = None,
+        **settings: Any,
     ) -> Opening[AsyncPullConsumer]:
-        """Return a consumer that reads all queues of the topics, to be opened by `async with` or `await`.
+        """Return a consumer that reads all queues of the topics, or these; `async with` or `await` opens it.
 
         Otherwise as `Client.pull_consumer`.
         """
         PullConsumerConfig(**settings)
 
         async def begin() -> AsyncPullConsumer:
-            make = partial(self._core.pull_consumer, topics, group=group, **settings)
+            make = partial(self._core.pull_consumer, topics, group=group, queues=queues, **settings)
             core = await self._calls.run(make, undo=lambda made: made.close())
             return self._kept(AsyncPullConsumer(core, self._home, self._calls))
 

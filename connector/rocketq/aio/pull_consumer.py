@@ -1,4 +1,4 @@
-"""Reading messages from asyncio, from all queues: the twin of `rocketq.consuming.pull_consumer`."""
+"""Reading messages from asyncio without a group's sharing: the twin of `rocketq.consuming.pull_consumer`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class AsyncPullConsumer:
         self._core, self._home = core, home
         self._news = News(home, core.changes)
         self.config, self.topics, self.group = core.config, core.topics, core.group
-        self.commit = calls.twin(core.commit)
+        self.assign, self.commit = calls.twin(core.assign), calls.twin(core.commit)
         self.close = calls.twin(core.close)
         #: These make no call.
         self.positions, self.lag, self.seek = core.positions, core.lag, core.seek
+        self.pause, self.resume = core.pause, core.resume
 
     async def poll(self, max_messages: int = 500, timeout_ms: int = 1_000) -> list[StoredMessage]:
         """Return the next messages, as soon as there are any; an empty list after `timeout_ms`.

@@ -1,4 +1,4 @@
-"""Reading messages: a pull consumer over all queues of some topics.
+"""Reading messages: a pull consumer over all queues of some topics, or over queues that the program chose.
 
 `poll` and `poll_arrow` hand out what threads have fetched ahead (`fetching.fetch_threads`), queue by
 queue in order, each queue getting its share; they return as soon as there is anything, and
@@ -11,14 +11,14 @@ again, not lost, when its consumer dies before the commit.
             ...
         consumer.commit()
 
-This consumer reads *all* queues and shares them with nobody; the members of a group share them
+This consumer shares its queues with nobody; the members of a group share theirs
 (`rocketq.consuming.group_consumer`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -27,7 +27,8 @@ from rocketq.config import PullConsumerConfig
 from rocketq.consuming.fetching.changes import Changes
 from rocketq.consuming.fetching.fetch_buffer import Prefetch
 from rocketq.consuming.fetching.fetch_threads import Fetching, FetchSettings
-from rocketq.consuming.fetching.route_threads import AllQueues
+from rocketq.consuming.fetching.process_queue import ProcessQueue
+from rocketq.consuming.fetching.route_threads import ReadQueues
 from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.consuming.records import Fetched, as_arrow, as_messages
 from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
@@ -40,7 +41,7 @@ from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 
 
 class PullConsumer:
-    """Reads topics from all their queues. Thread-safe; made by `Client.pull_consumer`.
+    """Reads topics from all their queues, or from chosen ones. Thread-safe; made by `Client.pull_consumer`.
 
     It owns its transport, whose closing cuts the calls that brokers hold for it.
     """
@@ -52,6 +53,7 @@ class PullConsumer:
         topics: Sequence[str],
         *,
         group: str | None = None,
+        queues: Collection[MessageQueue] | None = None,
         config: PullConsumerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -72,7 +74,11 @@ class PullConsumer:
             clock or SystemClock(),
         )
         try:
-            AllQueues(transport, routes, self.topics, self.group, config, self._fetching).start()
+            chosen = None if queues is None else self._chosen(queues)
+            self._queues = ReadQueues(
+                transport, routes, self.topics, self.group, config, self._fetching, chosen
+            )
+            self._queues.start()
         except BaseException:
             self.close()
             raise
@@ -116,12 +122,27 @@ class PullConsumer:
         if offset < 0:
             raise InvalidConfiguration("offset", offset, "offsets begin at 0")
         with self._fetching.changed:
-            if queue not in self._fetching.prefetch:
-                raise InvalidConfiguration(
-                    "queue", str(queue), "this consumer does not read it", hint="See positions()."
-                )
+            self._read(queue)
             self._fetching.prefetch.seek(queue, offset)
             self._fetching.changed.notify_all()
+
+    def assign(self, queues: Collection[MessageQueue] | None) -> None:
+        """Read exactly these queues from now on; None: all of the topics, also those that appear later.
+
+        A queue that was read before goes on where it stands. Another begins where `start` says, as at first.
+        A queue that is left out is forgotten: commit before, if what was returned of it is handled. Raises
+        InvalidConfiguration for a queue that does not exist; then nothing has changed.
+        """
+        self._check_open()
+        self._queues.choose(None if queues is None else self._chosen(queues))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Return and fetch nothing of these queues until `resume`."""
+        self._set_paused(queues, True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with paused queues."""
+        self._set_paused(queues, False)
 
     def commit(self) -> None:
         """Store the group's progress: for each queue, the position behind what poll has returned.
@@ -187,6 +208,31 @@ class PullConsumer:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("The consumer")
+
+    def _chosen(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+        if not queues:
+            hint = "Pause queues to wait, or close the consumer."
+            raise InvalidConfiguration("queues", [], "a consumer of no queue would read nothing", hint=hint)
+        for queue in queues:
+            if queue.topic not in self.topics:
+                why = f"this consumer reads {', '.join(self.topics)}"
+                raise InvalidConfiguration("queues", str(queue), why, hint="Name its topic as well.")
+        return queues
+
+    def _read(self, queue: MessageQueue) -> ProcessQueue:
+        """Return a queue that is read; the caller holds the lock."""
+        state = self._fetching.prefetch.state(queue)
+        if state is None:
+            why = "this consumer does not read it"
+            raise InvalidConfiguration("queue", str(queue), why, hint="See positions().")
+        return state
+
+    def _set_paused(self, queues: Collection[MessageQueue], paused: bool) -> None:
+        self._check_open()
+        with self._fetching.changed:
+            for state in [self._read(queue) for queue in queues]:
+                state.is_paused = paused
+            self._fetching.changed.notify_all()
 
     def _error(self) -> Exception | None:
         return self._fetching.defect or self._fetching.prefetch.error()

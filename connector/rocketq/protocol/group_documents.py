@@ -21,6 +21,9 @@ SESSION_TIMEOUT_MS: Final = 120_000
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
 #: How often a member sends a heartbeat (RocketMQ: ClientConfig.heartbeatBrokerInterval).
 HEARTBEAT_MS: Final = 30_000
+#: How long a watch of a member is held. Changes answer it, and a death breaks its connection, at any length:
+#: only a process that stands still is found out later for it. Proxies cut calls that are silent for 60 s.
+WATCH_MS: Final = 50_000
 #: Bounds of one heartbeat and one claim.
 SUBSCRIPTIONS_MAX: Final = 1_000
 CLAIMED_QUEUES_MAX: Final = 10_000

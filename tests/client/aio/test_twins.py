@@ -32,7 +32,8 @@ NO_CALL: Final = {
     "Producer.batch_sender", "Producer.batch_stager", "Producer.faults", "Producer.add_hook",
     "Consumer.arrow", "Consumer.owned", "Consumer.lag", "Consumer.seek", "Consumer.pause", "Consumer.resume",
     "Listener.owned", "Listener.lag",
-    "PullConsumer.positions", "PullConsumer.lag", "PullConsumer.seek",
+    "PullConsumer.positions", "PullConsumer.lag", "PullConsumer.seek", "PullConsumer.pause",
+    "PullConsumer.resume",
     "TransactionProducer.transaction", "Transaction.leave_to_check",
     "Query.by_time", "Timers.list",  # iterators for `async for`
     "Sink.stage",

@@ -23,7 +23,7 @@ from rocketq import (
     StoredMessage,
     TopicNotFound,
 )
-from tests.support.conditions import WAIT_MS, WAIT_S
+from tests.support.conditions import WAIT_MS, WAIT_S, wait_until
 
 
 def fill(mq: Client, topic: str, count: int, first: int = 0, queues: int = 2) -> None:
@@ -315,3 +315,85 @@ def test_the_lag_is_what_was_not_handed_out(mq: Client, topic: str) -> None:
     with mq.pull_consumer(topic, start="earliest") as consumer:
         take(consumer, 12)
         assert sum(consumer.lag().values()) == 18
+
+
+# --- chosen queues ------------------------------------------------------------------
+
+
+def test_only_chosen_queues_are_read_and_the_choice_may_change(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=3, brokers=["broker-a"])
+    first, second, third = (MessageQueue(topic, "broker-a", number) for number in range(3))
+    with mq.producer() as producer:
+        for queue in (first, second, third):
+            producer.send_batch(
+                topic, [Message(b"%d" % (10 * queue.queue + n)) for n in range(4)], queue=queue
+            )
+    with mq.pull_consumer(topic, group=f"g-{topic}", queues=[first, second]) as consumer:
+        assert set(consumer.positions()) == {first, second}
+        assert numbers(take(consumer, 8)) == [0, 1, 2, 3, 10, 11, 12, 13]
+        consumer.commit()
+        consumer.seek(second, 2)
+        consumer.assign([second, third])
+        assert set(consumer.positions()) == {second, third}
+        # The second goes on where it stands, the third begins where the start says.
+        assert numbers(take(consumer, 6)) == [12, 13, 20, 21, 22, 23]
+        consumer.assign([first])
+        # What the group has committed counts for a queue that was left out and is chosen again.
+        assert consumer.positions() == {first: 4}
+        consumer.assign(None)
+        assert set(consumer.positions()) == {first, second, third}
+
+
+def test_a_queue_that_is_not_chosen_stays_out_when_the_topic_grows(mq: Client, topic: str) -> None:
+    fill(mq, topic, 10, queues=1)
+    chosen = MessageQueue(topic, "broker-a", 0)
+    with mq.pull_consumer(topic, start="earliest", queues=[chosen]) as consumer:
+        mq.alter_topic(topic, read_queues=2, write_queues=2)
+        grown = MessageQueue(topic, "broker-b", 1)
+        wait_until(lambda: grown in mq.route(topic).read_queues())
+        consumer.assign([chosen, grown])
+        with mq.producer() as producer:
+            producer.send(topic, b"new", queue=grown)
+        found = take(consumer, 1)
+        while found[-1].body != b"new":
+            found += take(consumer, 1)
+        assert {message.queue for message in found} <= {chosen, grown}
+        assert set(consumer.positions()) == {chosen, grown}
+
+
+def test_a_paused_queue_of_a_pull_consumer_gives_nothing_and_keeps_no_other_back(
+    mq: Client, topic: str
+) -> None:
+    mq.create_topic(topic, queues=2, brokers=["broker-a"])
+    stands, other = (MessageQueue(topic, "broker-a", number) for number in range(2))
+    with mq.pull_consumer(topic, start="earliest") as consumer, mq.producer() as producer:
+        consumer.pause(stands)
+        producer.send(topic, b"0", queue=stands)
+        wait_until(lambda: consumer.lag()[stands] == 1)
+        producer.send(topic, b"1", queue=other)
+        assert numbers(take(consumer, 1)) == [1]
+        assert consumer.poll(timeout_ms=0) == []
+        consumer.resume(stands)
+        assert numbers(take(consumer, 1)) == [0]
+
+
+def test_queues_that_cannot_be_read_are_refused_and_nothing_changes(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=1, brokers=["broker-a"])
+    there, beyond = (MessageQueue(topic, "broker-a", number) for number in range(2))
+    with pytest.raises(InvalidConfiguration, match="no route of its topics has it now") as refused:
+        mq.pull_consumer(topic, start="earliest", queues=[there, beyond])
+    assert f"rocketq topic describe {topic}" in str(refused.value.hint)
+    with mq.pull_consumer(topic, start="earliest", queues=[there]) as consumer:
+        for wrong, why in (
+            ([beyond], "no route of its topics has it now"),
+            ([], "a consumer of no queue would read nothing"),
+            ([MessageQueue("another", "broker-a", 0)], f"this consumer reads {topic}"),
+        ):
+            with pytest.raises(InvalidConfiguration, match=why):
+                consumer.assign(wrong)
+        with pytest.raises(InvalidConfiguration, match="this consumer does not read it"):
+            consumer.pause(there, beyond)
+        assert set(consumer.positions()) == {there}
+        with mq.producer() as producer:
+            producer.send(topic, b"7", queue=there)
+        assert numbers(take(consumer, 1)) == [7]

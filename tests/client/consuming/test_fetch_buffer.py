@@ -82,9 +82,9 @@ def test_the_answer_to_a_pull_before_a_seek_is_dropped() -> None:
 def test_a_seek_is_followed_by_a_pull_even_where_nothing_is_known_to_be() -> None:
     prefetch = filled((A, 10))
     prefetch.take(10)
-    assert prefetch.is_caught_up("t", "a")
+    assert prefetch.is_caught_up("t", "a", 1)
     prefetch.seek(A, 1_000)
-    assert not prefetch.is_caught_up("t", "a")
+    assert not prefetch.is_caught_up("t", "a", 1)
     assert prefetch.next_fetch("a", 1, 0) == Fetch(A, 1_000, 2, 1)
 
 
@@ -107,10 +107,10 @@ def test_a_recreated_or_cut_topic_is_noticed_without_new_messages() -> None:
     prefetch = filled((A, 10))
     prefetch.take(10)
     prefetch.note_max("t", "a", [4], "i")
-    assert not prefetch.is_caught_up("t", "a"), "the queue ends before the position"
+    assert not prefetch.is_caught_up("t", "a", 1), "the queue ends before the position"
     renewed = filled((A, 10))
     renewed.note_max("t", "a", [10], "another incarnation")
-    assert not renewed.is_caught_up("t", "a")
+    assert not renewed.is_caught_up("t", "a", 1)
 
 
 def test_a_paused_queue_is_left_alone_until_its_time() -> None:

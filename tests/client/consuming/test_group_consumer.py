@@ -279,3 +279,32 @@ def test_wrong_arguments_are_refused_before_anything_is_asked(mq: Client, topic:
         nowhere.consumer("%RETRY%g", "t")
     with pytest.raises(RouteNotFound):
         mq.consumer("g", f"{topic}-missing")
+
+
+def test_a_queue_that_is_paused_or_full_keeps_no_news_of_other_queues_back(mq: Client, topic: str) -> None:
+    mq.create_topic(topic, queues=2, brokers=["broker-a"])
+    stands, other = (MessageQueue(topic, "broker-a", number) for number in range(2))
+
+    def behind(consumer: Consumer, messages: int) -> None:
+        wait_until(lambda: consumer.lag()[stands] == messages)
+
+    with (
+        mq.consumer("g-news", [topic], ack="manual", queue_messages=1) as consumer,
+        mq.producer() as producer,
+    ):
+        consumer.pause(stands)
+        producer.send(topic, b"0", queue=stands)
+        behind(consumer, 1)
+        producer.send(topic, b"1", queue=other)
+        assert [message.queue for message in take(consumer, 1)] == [other]
+        consumer.resume(stands)
+        assert [message.queue for message in take(consumer, 1)] == [stands]
+        # Two messages are held, which is more than one: nothing more of the queue is fetched.
+        producer.send(topic, b"2", queue=stands)
+        take(consumer, 1)
+        producer.send(topic, b"3", queue=stands)
+        behind(consumer, 3)
+        producer.send(topic, b"4", queue=other)
+        assert [message.queue for message in take(consumer, 1)] == [other]
+        consumer.commit()
+        assert [message.queue for message in take(consumer, 1)] == [stands]

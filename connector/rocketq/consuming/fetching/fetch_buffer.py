@@ -13,7 +13,7 @@ Not thread-safe: `rocketq.consuming.fetching.fetch_threads` has the lock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,9 +95,7 @@ class Prefetch:
         """Return the next pull from a broker, its bytes reserved; None if there is nothing or no room."""
         ready = [s for s in self._states.values() if s.queue.broker == broker and s.has_work(now_ms)]
         if ready and self._limits is not None:
-            count = len(self._states)
-            limits = self._limits.queue.shared_by(count, self._limits.messages_max, self._bytes_max)
-            pull_bytes = min(pull_bytes, max(PULL_BYTES_MIN, limits.bytes_max // 2))
+            limits, pull_bytes = self._shares(self._limits, pull_bytes)
             ready = [s for s in ready if s.admits(limits, pull_bytes)]
         if not ready:
             return None
@@ -139,10 +137,23 @@ class Prefetch:
                 state.known_max = offset
                 state.probe |= state.fetch > offset or state.incarnation != incarnation
 
-    def is_caught_up(self, topic: str, broker: str) -> bool:
-        """Whether nothing known is left to fetch, so that the caller waits for new messages."""
+    def is_caught_up(self, topic: str, broker: str, pull_bytes: int) -> bool:
+        """Whether nothing known is left to fetch, so that the caller waits for new messages.
+
+        Of a queue that is paused, given back or full nothing is to be fetched now, whatever it has: the news
+        of the other queues must not wait for it.
+        """
         here = [s for q, s in self._states.items() if q.topic == topic and q.broker == broker]
-        return bool(here) and all(s.error is not None or not (s.probe or s.fetch < s.known_max) for s in here)
+        behind = [s for s in here if s.is_behind]
+        if behind and self._limits is not None:
+            limits, pull_bytes = self._shares(self._limits, pull_bytes)
+            return not any(s.admits(limits, pull_bytes) for s in behind)
+        return bool(here) and not behind
+
+    def has_unfetched(self, topic: str, broker: str) -> bool:
+        """Whether a queue has more than was fetched, be it paused or full."""
+        states = (s for q, s in self._states.items() if q.topic == topic and q.broker == broker)
+        return any(s.fetch < s.known_max and s.error is None for s in states)
 
     def resume_at(self, fetch: Fetch, offset: int, known_max: int, incarnation: str) -> bool:
         """Continue at `offset` because the wanted one is gone; return False if a seek came first."""
@@ -175,11 +186,11 @@ class Prefetch:
         return next((s.error for s in states if s.error and (s.is_stopped or not s.slices)), None)
 
     def has_messages(self) -> bool:
-        return any(state.slices for state in self._states.values())
+        return any(state.slices and not state.is_paused for state in self._states.values())
 
     def take(self, messages_max: int) -> list[Fetched]:
         """Hand out at most `messages_max` messages, a fair share of each queue that has some first."""
-        ready = [queue for queue in self._order if self._states[queue].slices]
+        ready = [queue for queue, s in self._in_turn() if s.slices and not s.is_paused]
         if not ready:
             return []
         taken: list[Fetched] = []
@@ -233,6 +244,14 @@ class Prefetch:
         for queue in queues:
             if queue in self._states:
                 self._states[queue].paused_until_ms = until_ms
+
+    def _in_turn(self) -> Iterator[tuple[MessageQueue, ProcessQueue]]:
+        return ((queue, self._states[queue]) for queue in self._order)
+
+    def _shares(self, limits: ConsumerLimits, pull_bytes: int) -> tuple[FlowLimits, int]:
+        """Return the limits of each queue, and how much of one a pull may ask for."""
+        of_queue = limits.queue.shared_by(len(self._states), limits.messages_max, self._bytes_max)
+        return of_queue, min(pull_bytes, max(PULL_BYTES_MIN, of_queue.bytes_max // 2))
 
     def _take_from(self, state: ProcessQueue, rows: int, taken: list[Fetched]) -> int:
         count = 0

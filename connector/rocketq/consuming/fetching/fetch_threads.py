@@ -129,11 +129,13 @@ class Fetching:
 
     def _watch(self, broker: str, topic: str) -> None:
         total: int | None = None
+
+        def is_caught_up() -> bool:
+            return self.prefetch.is_caught_up(topic, broker, self._settings.pull_bytes)
+
         while not self._stopping.is_set():
             with self.changed:
-                self.changed.wait_for(
-                    lambda: self._stopping.is_set() or self.prefetch.is_caught_up(topic, broker)
-                )
+                self.changed.wait_for(lambda: self._stopping.is_set() or is_caught_up())
             if self._stopping.is_set():
                 return
             api = self._api(topic, broker)
@@ -153,6 +155,10 @@ class Fetching:
                 maxima = [extent.max for extent in offsets.queues]
                 self.prefetch.note_max(topic, broker, maxima, offsets.incarnation)
                 self.changed.notify_all()
+                is_held_up = is_caught_up() and self.prefetch.has_unfetched(topic, broker)
+            if is_held_up:
+                # Of a queue that is paused or full: its senders must not set the pace of calls.
+                self.wait(FLOW_CONTROL_MS)
 
     # --- pullers -----------------------------------------------------------------
 

@@ -334,6 +334,10 @@ class ProcessQueue:
 
     def has_work(self, now_ms: int) -> bool:
         """Whether there is something to fetch, and nothing against fetching it."""
-        wanted = self.probe or self.fetch < self.known_max
+        return self.is_behind and now_ms >= self.paused_until_ms
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to fetch, and the queue is not stopped."""
         stopped = self.error is not None or self.is_leaving or self.is_paused
-        return wanted and not stopped and now_ms >= self.paused_until_ms
+        return (self.probe or self.fetch < self.known_max) and not stopped

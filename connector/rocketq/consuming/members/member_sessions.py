@@ -22,8 +22,9 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS, GroupMembers, Heartbeat, HeartbeatAnswer
 
-#: A watch and a heartbeat come at least so many times in a session timeout.
-CALLS_IN_A_SESSION: Final = 3
+#: So many heartbeats, and so many watches, come in a session timeout at least. Heartbeats alone keep it.
+HEARTBEATS_IN_A_SESSION: Final = 3
+WATCHES_IN_A_SESSION: Final = 2
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ class Sessions:
         session.refusal = None
         session.is_joined, session.timeout_ms = True, answer.session_timeout_ms
         self._renewed(session, now_ms)
-        interval = min(self._config.heartbeat_ms, session.timeout_ms // CALLS_IN_A_SESSION)
+        interval = min(self._config.heartbeat_ms, session.timeout_ms // HEARTBEATS_IN_A_SESSION)
         session.beat_due_ms = now_ms + interval
         self._fetching.is_well(("heartbeat", session.broker))
         self._fetching.start_thread(("watch", session.broker), partial(self._watch, session.broker))
@@ -192,7 +193,7 @@ class Sessions:
                 continue
             now_ms = self._clock.monotonic_ms()
             known = None if session.members is None else session.members.version
-            hold_ms = min(self._config.hold_ms, session.timeout_ms // CALLS_IN_A_SESSION)
+            hold_ms = min(self._config.watch_ms, session.timeout_ms // WATCHES_IN_A_SESSION)
             try:
                 members = self.api(broker).members(
                     self._group, client_id=self._client_id, known=known, wait_ms=hold_ms
