@@ -162,6 +162,7 @@ class Client:
         made = TransactionProducer(
             self._transport, self._routes, group, check, config=config or ProducerConfig(**settings),
             clock=self._clock, fault=self._fault, checks_transport=self._transport_config,
+            trace=None if self.tracing is None else self.tracing.transactions,
         )  # fmt: skip
         return self._kept(made)
 
@@ -279,9 +280,9 @@ class Client:
     def trace(self, message_id: str, *, allow_missing: bool = False) -> MessageTrace:
         """Return the way of a message: who sent it, and who received it with which outcome.
 
-        `message_id` is its own id (`SendResult.unique_id`) or that of its place. Raises TraceNotFound if no
-        client recorded it; BrokerUnreachable for a broker that may have records and is away, unless
-        `allow_missing`.
+        `message_id` is its own id (`SendResult.unique_id`), or that of its place or of its transaction.
+        Raises TraceNotFound if no client recorded it; BrokerUnreachable for a broker that may have records
+        and is away, unless `allow_missing`.
         """
         return find_trace(self.query, message_id, allow_missing=allow_missing)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def trace(message_id: str, allow_missing: bool, nameservers: str, output: str) -> None:
     """Show the way of a message: who sent it, where it is stored, and who received it with which outcome.
 
-    The id is the message's own, or that of its place. Clients record messages if they are told to:
-    Client(trace=True).
+    The id is the message's own, or that of its place or of its transaction. Clients record messages if they
+    are told to: Client(trace=True).
 
     \b
     Examples:
@@ -52,6 +52,7 @@ def _events(found: MessageTrace) -> list[dict[str, Any]]:
     """Return what happened as rows, in the order of time."""
     events = [
         *(_sent(each) for each in found.attempts),
+        *(_decided(each) for each in found.decisions),
         *(_stored(each) for each in found.stored),
         *(row for each in found.handlings for row in _handled(each)),
     ]
@@ -62,6 +63,14 @@ def _events(found: MessageTrace) -> list[dict[str, Any]]:
 def _sent(each: TraceRecord) -> tuple[int, dict[str, Any]]:
     place = each.message_id or each.broker
     return each.at_us, _row("sent", each.client_id, None, place, each.attempt, each.elapsed_ms, each.outcome)
+
+
+def _decided(each: TraceRecord) -> tuple[int, dict[str, Any]]:
+    """Return the row of what a producer said of the transaction; an error says that it is not confirmed."""
+    event = "decided" if each.check is None else "checked"
+    outcome = each.outcome if each.error is None else f"{each.outcome}, not confirmed"
+    common = (each.client_id, each.group, each.broker, each.check)
+    return each.at_us, _row(event, *common, each.elapsed_ms, outcome)
 
 
 def _stored(each: StoredMessage) -> tuple[int, dict[str, Any]]:
@@ -105,6 +114,7 @@ def _document(found: MessageTrace) -> dict[str, Any]:
         "complete": found.complete,
         "attempts": [_attempt(each) for each in found.attempts],
         "stored": [document(each) for each in found.stored],
+        "decisions": [_decision(each) for each in found.decisions],
         "handlings": [
             {**asdict(each), "received_at": _time(each.received_at_us)} for each in found.handlings
         ],
@@ -122,9 +132,26 @@ def _attempt(each: TraceRecord) -> dict[str, Any]:
         "elapsed_ms": each.elapsed_ms,
         "outcome": each.outcome,
         "error": each.error,
+        "group": each.group,
+        "transaction": each.transaction,
         "key": each.key,
         "tag": each.tag,
         "body_bytes": each.body_bytes,
+    }
+
+
+def _decision(each: TraceRecord) -> dict[str, Any]:
+    return {
+        "at": _time(each.at_us),
+        "at_us": each.at_us,
+        "client_id": each.client_id,
+        "group": each.group,
+        "broker": each.broker,
+        "transaction": each.transaction,
+        "check": each.check,
+        "elapsed_ms": each.elapsed_ms,
+        "outcome": each.outcome,
+        "error": each.error,
     }
 
 

@@ -9,6 +9,7 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.producing.producer import Producer
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
+from rocketq.tracing.ended_transactions import EndedTransactions
 from rocketq.tracing.received_messages import ReceivedMessages
 from rocketq.tracing.sent_messages import SentMessages
 from rocketq.tracing.trace_sender import TraceCounts, TraceSender
@@ -35,6 +36,7 @@ class ClientTrace:
         producer = Producer(transport, routes, config=settings, clock=clock, fault=fault)
         self._sender = TraceSender(producer, config, clock)
         self.sent = SentMessages(config, self._sender, self.client_id, clock)
+        self.transactions = EndedTransactions(self.sent, self._sender, self.client_id, clock)
         self.received = ReceivedMessages(config, self._sender, clock)
 
     def counts(self) -> TraceCounts:

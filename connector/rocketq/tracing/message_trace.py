@@ -39,6 +39,8 @@ class MessageTrace:
     unique_id: str | None
     attempts: tuple[TraceRecord, ...]
     handlings: tuple[Handling, ...]
+    #: The answers to what became of the message's transaction: of the producer, and of checks.
+    decisions: tuple[TraceRecord, ...]
     stored: tuple[StoredMessage, ...]
     #: All records, in the order of time.
     records: tuple[TraceRecord, ...]
@@ -61,6 +63,7 @@ def message_trace(
         unique_id=unique_id,
         attempts=tuple(each for each in ordered if each.type is TraceType.PUB),
         handlings=_handlings(ordered),
+        decisions=tuple(each for each in ordered if each.type is TraceType.END_TRANSACTION),
         stored=tuple(sorted(stored, key=lambda each: (each.stored_at_us, each.message_id))),
         records=tuple(ordered),
         complete=complete,
@@ -75,7 +78,7 @@ def _handlings(ordered: list[TraceRecord]) -> tuple[Handling, ...]:
     """Pair what was handed out with its outcome."""
     found: dict[tuple[str | None, str, str | None, int], Handling] = {}
     for each in ordered:
-        if each.type is TraceType.PUB:
+        if each.type in (TraceType.PUB, TraceType.END_TRANSACTION):
             continue
         name = (each.group, each.client_id, each.message_id, each.attempt)
         known = found.get(name)

@@ -3,10 +3,12 @@
     Pub         a producer made an attempt to send it
     SubBefore   a consumer handed it out
     SubAfter    a consumer learned what became of it
+    EndTransaction   a producer said what became of its transaction: by itself, or because it was asked
 
 The names of the types are RocketMQ's (TraceType). A record is a message of `RMQ_SYS_TRACE_TOPIC`: its body is
 JSON, its tag the type. Its key is the id that the producer gave the traced message, and the id of the traced
 message's place is a further key, so both ids find it. Without an id of its own a message has its place alone.
+The id of its transaction is a further key too, and the only one of EndTransaction.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class TraceType(StrEnum):
     PUB = "Pub"
     SUB_BEFORE = "SubBefore"
     SUB_AFTER = "SubAfter"
+    END_TRANSACTION = "EndTransaction"
 
 
 class TraceRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -50,16 +53,27 @@ class TraceRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     unique_id: str | None = None
     #: The id of its place, once it has one; of a delayed message the timer id.
     message_id: str | None = None
+    #: The consumer group, or the producer group of a transaction.
     group: str | None = None
+    #: The transaction that the message is part of; its answers have the same.
+    transaction: str | None = None
+    #: Which check of the transaction was answered; None if the producer decided by itself.
+    check: int | None = None
     #: How long the attempt took, or the time from handing out to the outcome.
     elapsed_ms: int | None = None
-    #: Of Pub the status or the error's code, of SubAfter ACKNOWLEDGED or FAILED.
+    #: Of Pub the status or the error's code, of SubAfter ACKNOWLEDGED or FAILED, of
+    #: EndTransaction COMMIT, ROLLBACK or UNKNOWN: with an error the broker has not confirmed it.
     outcome: str | None = None
     error: str | None = None
     key: str | None = None
     tag: str | None = None
     body_bytes: int | None = None
     stored_at_us: int | None = None
+
+    @property
+    def ids(self) -> tuple[str | None, ...]:
+        """What the record is found by."""
+        return self.unique_id, self.message_id, self.transaction
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -72,11 +86,12 @@ def record_batch(records: Sequence[TraceRecord]) -> pa.RecordBatch:
 
 
 def _message(record: TraceRecord) -> Message:
+    further = " ".join(each for each in (record.message_id, record.transaction) if each is not None)
     return Message(
         _ENCODER.encode(record),
-        (record.unique_id or record.message_id or "").encode(),
+        (record.unique_id or record.message_id or record.transaction or "").encode(),
         record.type.value,
-        None if record.message_id is None else {KEYS: record.message_id},
+        {KEYS: further} if further else None,
         record.at_us,
     )
 

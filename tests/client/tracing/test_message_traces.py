@@ -246,4 +246,4 @@ def test_the_command_line_shows_a_trace(tracer: Client, cluster: LocalCluster, t
 
 
 def test_the_types_of_records_are_those_of_rocketmq() -> None:
-    assert [kind.value for kind in TraceType] == ["Pub", "SubBefore", "SubAfter"]
+    assert [kind.value for kind in TraceType] == ["Pub", "SubBefore", "SubAfter", "EndTransaction"]

@@ -23,6 +23,11 @@ def test_the_examples_of_the_page_run_from_top_to_bottom(cluster: LocalCluster, 
         "    while not mq.query.by_key('RMQ_SYS_TRACE_TOPIC', sent.unique_id).messages: pass\n"
         "    found = mq.trace(sent.unique_id) ",
     )
+    script = script.replace(
+        "    found = mq.trace(transaction.id)",
+        "    while len(mq.query.by_key('RMQ_SYS_TRACE_TOPIC', transaction.id).messages) < 2: pass\n"
+        "    found = mq.trace(transaction.id)",
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout.splitlines()

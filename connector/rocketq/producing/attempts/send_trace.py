@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from rocketq.errors import RocketqError
-from rocketq.model import Message, MessageQueue, SendResult
+from rocketq.model import HalfMessage, Message, MessageQueue, SendResult
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.protocol.rules.system_properties import TRACE_ON
 
@@ -65,7 +65,7 @@ class SendTrace(Protocol):
         ...
 
 
-def is_traced(message: Message) -> bool:
+def is_traced(message: Message | HalfMessage) -> bool:
     """Whether a message is marked."""
     return message.properties is not None and message.properties.get(TRACE_ON) == "true"
 
@@ -82,7 +82,7 @@ def traced_one(
     def told(attempt: TracedAttempt, result: SendResult | None) -> None:
         trace.attempted_one(attempt, queue, message, result)
 
-    return _told_of(told, queue.broker, 1, ask, now_ms)
+    return told_of(told, queue.broker, 1, ask, now_ms)
 
 
 def traced(
@@ -93,16 +93,18 @@ def traced(
     def told(attempt: TracedAttempt, results: list[Any] | None) -> None:
         trace.attempted(attempt, parcel, results)
 
-    return _told_of(told, parcel.broker, number, ask, now_ms)
+    return told_of(told, parcel.broker, number, ask, now_ms)
 
 
-def _told_of(
+def told_of(
     told: Callable[[TracedAttempt, R | None], None],
     broker: str,
     number: int,
     ask: Callable[..., R],
     now_ms: Callable[[], int],
 ) -> Callable[..., R]:
+    """Return an attempt, `ask`, such that `told` hears how it ended, and its result if it has one."""
+
     def asked(*arguments: Any, **options: Any) -> R:
         begun_ms = now_ms()
         result: R | None = None

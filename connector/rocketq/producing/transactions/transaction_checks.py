@@ -26,6 +26,8 @@ from rocketq.model import HalfMessage, TransactionState
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
+from rocketq.producing.attempts.send_trace import is_traced
+from rocketq.producing.transactions.transaction_trace import TransactionAnswer, TransactionTrace, tell
 from rocketq.protocol.transaction_documents import CheckDocument
 
 log = logging.getLogger("rocketq.producing.transactions.transaction_checks")
@@ -91,8 +93,15 @@ class CheckFunction:
 class TransactionChecks:
     """The threads of one producer group in this process, from `start` to `join`."""
 
-    def __init__(self, transport: Transport, routes: RouteCache, group: str, check: CheckFunction) -> None:
-        self._transport = transport
+    def __init__(
+        self,
+        transport: Transport,
+        routes: RouteCache,
+        group: str,
+        check: CheckFunction,
+        trace: TransactionTrace | None = None,
+    ) -> None:
+        self._transport, self._trace = transport, trace
         self._masters = LiveMasters(transport, routes)
         self._group = group
         self._check = check
@@ -186,9 +195,28 @@ class TransactionChecks:
                     api.broker, each.transaction,
                 )  # fmt: skip
                 return
-            state = self._check.state_of(message)
-            if state is not TransactionState.UNKNOWN:
-                api.decide(self._group, each.transaction, state)
+            if self._trace is not None and is_traced(message):
+                self._answer_traced(self._trace, api, message)
+            else:
+                self._decide(api, each.transaction, self._check.state_of(message))
         except RocketqError as error:
             if not self._stopping.is_set():
                 log.warning("The check of transaction %s had no effect: %s", each.transaction, error)
+
+    def _answer_traced(self, trace: TransactionTrace, api: TransactionApi, message: HalfMessage) -> None:
+        """Answer a check, and tell the trace of it whether or not the broker confirms the answer."""
+        begun_ms = trace.now_ms()
+        state = self._check.state_of(message)
+        failure: RocketqError | None = None
+        try:
+            self._decide(api, message.transaction_id, state)
+        except RocketqError as error:
+            failure = error
+            raise
+        finally:
+            found = (message.transaction_id, self._group, message.queue.topic, api.broker)
+            tell(trace, TransactionAnswer(*found, state, message.check, begun_ms, failure))
+
+    def _decide(self, api: TransactionApi, transaction: str, state: TransactionState) -> None:
+        if state is not TransactionState.UNKNOWN:
+            api.decide(self._group, transaction, state)

@@ -48,6 +48,7 @@ from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import attempt_ms
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_attempts import Delivery
+from rocketq.producing.attempts.send_trace import is_traced
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.placing import ProducerSelectors
 from rocketq.producing.producer_sessions import ProducerSessions
@@ -55,6 +56,14 @@ from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import Explicit, QueueSlice, Selection
 from rocketq.producing.transactions.half_send import half_post
 from rocketq.producing.transactions.transaction_checks import Check, CheckFunction, TransactionChecks
+from rocketq.producing.transactions.transaction_trace import (
+    TransactionAnswer,
+    TransactionTrace,
+    chosen_first,
+    chosen_further,
+    tell,
+    traced_half,
+)
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
@@ -84,12 +93,14 @@ class TransactionProducer:
         clock: Clock,
         fault: FaultTolerance,
         checks_transport: TransportConfig,
+        trace: TransactionTrace | None = None,
     ) -> None:
         check_user_group(group)
         function = CheckFunction(group, check)
         self.group = group
         self.config = config
         self._transport, self._routes, self._clock = transport, routes, clock
+        self._trace = trace
         self._closing = threading.Event()
         topics = TopicAdmin(transport, routes)
         self._delivery = Delivery(transport, routes, topics, config, clock, fault)
@@ -97,7 +108,7 @@ class TransactionProducer:
         # Held calls have connections of their own, so that closing these cuts no send.
         self._checks_transport = Transport(checks_transport)
         own_routes = RouteCache(routes.nameservers, self._checks_transport, clock=clock)
-        self._checks = TransactionChecks(self._checks_transport, own_routes, group, function)
+        self._checks = TransactionChecks(self._checks_transport, own_routes, group, function, trace)
         self._checks.start()
         self._sessions = ProducerSessions(transport, routes, group, new_client_id(), clock)
 
@@ -143,6 +154,7 @@ class TransactionProducer:
         self._check_open()
         message = self._message(body, key, tag, properties, delay, deliver_at)
         check_user_topic(topic)
+        message = chosen_first(self._trace, topic, message)
         return FirstHalf(self, topic, message, text_bytes("ordering_key", ordering_key), queue)
 
     def close(self) -> None:
@@ -198,6 +210,7 @@ class TransactionProducer:
         """
         self._check_open()
         began_ms, failed = self._delivery.now_ms(), frozenset[str]()
+        made = 0
         attempts = 1 if order is not None or queue is not None else self.config.retries + 1
         while True:
             attempts -= 1
@@ -209,24 +222,42 @@ class TransactionProducer:
                 left_ms = attempt_ms(left_ms, self.config.timeout_ms, attempts + 1, True)
             name = HalfName(uuid.uuid4().hex, self.group, 0)
             try:
-                self._send_half(name, chosen, message, left_ms, 0 if others else self.config.retries)
+                self._send_half(name, chosen, message, left_ms, 0 if others else self.config.retries, made)
                 return name.transaction, chosen.broker
             except _ELSEWHERE as error:
                 if isinstance(error, SendFailed):
-                    self._abandon(chosen, name.transaction)
+                    self._abandon(chosen, name.transaction, is_traced(message))
                 failed |= {chosen.broker}
+                made += 1
                 if not others:
                     raise
                 log.info("Transaction %s goes to another broker: %s", name.transaction, error)
 
-    def _abandon(self, queue: MessageQueue, transaction: str) -> None:
+    def _abandon(self, queue: MessageQueue, transaction: str, is_recorded: bool) -> None:
         """Roll back what an attempt without an answer may have left; a check does so where this fails."""
+        begun_ms, failure = self._clock.monotonic_ms(), None
         try:
             self._api(queue.topic, queue.broker).decide(
                 self.group, transaction, TransactionState.ROLLBACK, timeout_ms=_ABANDON_MS
             )
         except RocketqError as error:
+            failure = error
             log.info("Transaction %s on %s is left to the check: %s", transaction, queue.broker, error)
+        if is_recorded:
+            self._tell(transaction, queue, TransactionState.ROLLBACK, begun_ms, failure)
+
+    def _tell(
+        self,
+        transaction: str,
+        queue: MessageQueue,
+        state: TransactionState,
+        begun_ms: int,
+        error: RocketqError | None = None,
+    ) -> None:
+        """Tell the trace what this producer says of a transaction whose way is recorded."""
+        if self._trace is not None:
+            found = (transaction, self.group, queue.topic, queue.broker)
+            tell(self._trace, TransactionAnswer(*found, state, None, begun_ms, error))
 
     def _chosen(
         self,
@@ -259,11 +290,18 @@ class TransactionProducer:
         return found
 
     def _send_half(
-        self, name: HalfName, queue: MessageQueue, message: Message, timeout_ms: int, retries: int
+        self,
+        name: HalfName,
+        queue: MessageQueue,
+        message: Message,
+        timeout_ms: int,
+        retries: int,
+        attempts_made: int = 0,
     ) -> None:
         parcel = Parcel(queue.topic, (QueueSlice(queue, from_messages([message]), 0),))
         compression = self.config.compression
-        post = half_post(self._transport, name, message, compression)
+        half = half_post(self._transport, name, message, compression)
+        post = traced_half(self._trace, half, queue, message, attempts_made)
         sent = self._delivery.send(
             parcel, Explicit(queue), compression, post, timeout_ms=timeout_ms, retries=retries
         )
@@ -297,6 +335,8 @@ class TransactionSteps:
         self._first, self._producer = first, first.producer
         self._parts = 0
         self._ended = False
+        #: Whether the way of one of its messages is recorded.
+        self._is_recorded = False
         self.id = ""
         self.broker = ""
         self.state = TransactionState.UNKNOWN
@@ -323,6 +363,7 @@ class TransactionSteps:
         _, topic, message, order, queue = self._first
         self.id, self.broker = self._producer._send_first(topic, message, order, queue)
         self._parts = 1
+        self._is_recorded = is_traced(message)
 
     def _send_further(
         self, topic: str, message: Message, order: bytes | None, queue: MessageQueue | int | None
@@ -330,10 +371,12 @@ class TransactionSteps:
         """Store a further half message."""
         producer = self._producer
         check_user_topic(topic)
+        message = chosen_further(producer._trace, topic, message, self._first.message)
         chosen = producer._chosen_on(self.broker, topic, order, queue)
         name = HalfName(self.id, producer.group, self._parts)
         producer._send_half(name, chosen, message, producer.config.timeout_ms, producer.config.retries)
         self._parts += 1
+        self._is_recorded = self._is_recorded or is_traced(message)
 
     def _further(
         self,
@@ -351,6 +394,7 @@ class TransactionSteps:
     def _leave_to_check(self) -> None:
         self._check_open("Leaving the outcome to the check")
         self._ended = True
+        self._tell(TransactionState.UNKNOWN, self._producer._clock.monotonic_ms())
 
     def _end_block(self, error: BaseException | None) -> None:
         if self._ended:
@@ -373,14 +417,22 @@ class TransactionSteps:
             api = producer._api(self._first.topic, self.broker)
             api.decide(producer.group, self.id, state, timeout_ms=producer.config.timeout_ms)
 
+        begun_ms = producer._clock.monotonic_ms()
         try:
             persist(decide, f"{state.value} of transaction {self.id}", producer.config.timeout_ms)
         except RocketqError as error:
+            self._tell(state, begun_ms, error)
             if not error.retryable:
                 raise
             log.warning("Transaction %s on %s is left to the check: %s", self.id, self.broker, error)
             return
+        self._tell(state, begun_ms)
         self.state = state
+
+    def _tell(self, state: TransactionState, begun_ms: int, error: RocketqError | None = None) -> None:
+        if self._is_recorded:
+            place = MessageQueue(self._first.topic, self.broker, 0)
+            self._producer._tell(self.id, place, state, begun_ms, error)
 
     def _check_open(self, what: str) -> None:
         if not self.id or self._ended:
