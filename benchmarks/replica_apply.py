@@ -8,7 +8,6 @@ what the store adds.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode
 from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.system.durability import sync_file
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.replica.operations import ReplicaHooks, ReplicaOperations
 from rocketq_broker.store.store import MessageStore, QueueBatch
@@ -87,7 +87,7 @@ def copy(source: Path, costs: list[float]) -> float:
                 while chunk := read.read(SHIPMENT_BYTES):
                     size += write.write(chunk)
                 write.flush()
-                os.fdatasync(write.fileno())
+                sync_file(write.fileno())
         costs.append((time.process_time() - worked) / size)
         return size / (time.perf_counter() - began)
 

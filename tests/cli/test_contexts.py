@@ -125,7 +125,7 @@ def test_topics_and_groups_of_the_live_cluster_are_completed(
     context.params["nameservers"] = cluster.nameservers[0]
     assert completion.complete_topic(context, consume.params[0], topic[:-1]) == [topic]
     assert completion.complete_group(context, consume.params[0], f"group-{topic[:-1]}") == [f"group-{topic}"]
-    assert completed("rocketq con", cluster.nameservers[0]) == ["config", "consume", "context"]
+    assert completed("rocketq con", cluster.nameservers[0]) == ["config", "console", "consume", "context"]
 
 
 def test_a_cluster_that_does_not_answer_completes_nothing_and_says_nothing() -> None:

@@ -227,7 +227,7 @@ def test_every_command_that_answers_can_do_it_as_json() -> None:
         return [] if any(one.name == "output" for one in command.params) else [path]
 
     assert set(without_output(command_tree)) == {
-        ("up",), ("demo",), ("nameserver", "run"), ("broker", "run"),
+        ("up",), ("demo",), ("console",), ("completion",), ("nameserver", "run"), ("broker", "run"),
     }  # fmt: skip
 
 

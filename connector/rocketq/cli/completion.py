@@ -65,7 +65,8 @@ def _names(context: click.Context, incomplete: str, ask: Callable[[Client], list
     from rocketq.config import TransportConfig
 
     given = context.params.get("nameservers")
-    # What the client logs would stand in the line that the user is typing. This process ends at once.
+    # What the client logs would stand in the line that the user is typing.
+    disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         transport = TransportConfig(connect_timeout_ms=WAIT_MS, timeout_ms=WAIT_MS)
@@ -74,4 +75,6 @@ def _names(context: click.Context, incomplete: str, ask: Callable[[Client], list
     except RocketqError:
         # A shell that completes has no place for an error; the command itself will tell it.
         return []
+    finally:
+        logging.disable(disabled)
     return [name for name in sorted(names) if name.startswith(incomplete)]

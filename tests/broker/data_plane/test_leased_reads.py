@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rocketq.clock import ManualClock
 from rocketq.model import MessageQueue
+from rocketq.protocol.stored_rows import stored_messages
 from rocketq_broker.data_plane.leased_reads import Look, QueueCall, look
-from rocketq_broker.data_plane.receive import _messages
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.machines.queue_leases import offsets_of
 from tests.support.driver import Driver, config, opened
@@ -29,7 +29,8 @@ def look_at(driver: Driver, messages_max: int, bytes_max: int = 1 << 22, attempt
 
 
 def found(each: Look) -> dict[int, bytes]:
-    read = _messages(MessageQueue(TOPIC, "b", 0), each.slices)
+    queue = MessageQueue(TOPIC, "b", 0)
+    read = [message for piece in each.slices for message in stored_messages(queue, piece)]
     assert len({message.offset for message in read}) == len(read)
     return {message.offset: message.body for message in read}
 
