@@ -130,7 +130,8 @@ def test_an_undecided_transaction_is_listed_shown_and_decided(
         with producer.transaction(topic, b"half of it", key="tx-1") as begun:
             begun.leave_to_check()
         name = begun.id
-        assert "This is a producer group" in changing.get(f"/groups/{topic}").text
+        # The producer's first heartbeat may come after its first message.
+        wait_until(lambda: "This is a producer group" in changing.get(f"/groups/{topic}").text)
     assert name[:12] in changing.get(f"/transactions?group={topic}").text
     path = f"/transactions/{name}"
     assert "half of it" in changing.get(path).text
