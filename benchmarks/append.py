@@ -21,7 +21,7 @@ from benchmarks.http import Connection, drive, post, request
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM
 
 CONNECTIONS: Final = 4
 QUEUES: Final = 8

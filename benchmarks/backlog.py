@@ -19,7 +19,7 @@ from benchmarks.http import Connection, drive, get, post
 from benchmarks.instrument import Options, introduce, options, report, say
 from benchmarks.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, MAX_OFFSET_HEADER
+from rocketq.protocol.documents.broker import ARROW_STREAM, MAX_OFFSET_HEADER
 
 MESSAGES: Final = 20_000_000
 RSS_TARGET: Final = 300_000_000

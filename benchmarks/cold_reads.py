@@ -24,7 +24,7 @@ from benchmarks.http import Connection, get, post, request
 from benchmarks.instrument import Contestant, Options, alternate, introduce, options, report, say
 from benchmarks.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, NEXT_OFFSET_HEADER
+from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 
 SENDS: Final = "/v1/topics/sends"
 OLD: Final = "/v1/topics/old"

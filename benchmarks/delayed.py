@@ -33,7 +33,7 @@ from benchmarks.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, OCTET_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.rules.delivery_time import stored_times, with_times
 
 QUEUES: Final = 4

@@ -19,7 +19,7 @@ from rocketq import Client, LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 
 GROUP: Final = "broker-a"
 TOPIC: Final = "orders"

@@ -18,7 +18,7 @@ from typing import Any, Final
 from benchmarks import servers
 from benchmarks.append import create_topic
 from benchmarks.instrument import introduce, options, report, say
-from rocketq.protocol.group_documents import HEARTBEAT_MS, WATCH_MS
+from rocketq.protocol.documents.groups import HEARTBEAT_MS, WATCH_MS
 
 MEMBERS: Final = 1_000
 HEARTBEAT_S: Final = HEARTBEAT_MS / 1000

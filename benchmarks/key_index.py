@@ -15,7 +15,7 @@ from typing import Any, Final
 from benchmarks import data
 from benchmarks.instrument import introduce, options, report, say
 from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.store import MessageStore, QueueBatch
 

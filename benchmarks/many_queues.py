@@ -17,7 +17,7 @@ from benchmarks.append import create_topic
 from benchmarks.http import Connection, get, post
 from benchmarks.instrument import introduce, options, report, say
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM
 
 TOPICS: Final = 1_000
 QUEUES: Final = 10

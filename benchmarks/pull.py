@@ -19,7 +19,7 @@ from benchmarks.http import Connection, drive, get, post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.servers import Server, processor_cost
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, NEXT_OFFSET_HEADER
+from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame_slices import open_frames
 
 CONNECTIONS: Final = 4

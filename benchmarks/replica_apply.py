@@ -20,7 +20,7 @@ from benchmarks.instrument import Contestant, alternate, compare, introduce, opt
 from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.system.durability import sync_file
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.replica.operations import ReplicaHooks, ReplicaOperations

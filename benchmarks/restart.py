@@ -18,7 +18,7 @@ from benchmarks.http import Connection, drive, get, post
 from benchmarks.instrument import introduce, options, report, say
 from benchmarks.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM
 
 LOG_BYTES: Final = 20_000_000_000
 TARGET_S: Final = 5.0

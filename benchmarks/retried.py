@@ -24,9 +24,9 @@ from benchmarks.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
-from rocketq.protocol.group_documents import Heartbeat, QueueOfTopic, Subscription
-from rocketq.protocol.return_documents import ReturnedMessage, ReturnOutcome, ReturnRequest
+from rocketq.protocol.documents.broker import ARROW_STREAM
+from rocketq.protocol.documents.groups import Heartbeat, QueueOfTopic, Subscription
+from rocketq.protocol.documents.returns import ReturnedMessage, ReturnOutcome, ReturnRequest
 
 OUTSTANDING: Final = 100_000
 HOUR_MS: Final = 3_600_000

@@ -18,7 +18,7 @@ from benchmarks.http import post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
 from benchmarks.senders import drive_small
 from benchmarks.servers import Server
-from rocketq.protocol.broker_documents import OCTET_STREAM
+from rocketq.protocol.documents.broker import OCTET_STREAM
 
 CONNECTIONS: Final = 32
 QUEUES: Final = 4

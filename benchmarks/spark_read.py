@@ -17,7 +17,7 @@ from benchmarks.instrument import Contestant, Options, alternate, compare, intro
 from benchmarks.spark_ceilings import prepare, timed
 from rocketq import Client, LocalCluster
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM
 
 QUEUES: Final = 8
 #: Batches of 7,900 rows in each queue.

@@ -23,7 +23,7 @@ from benchmarks.http import Connection, get, post
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.servers import Server
 from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, NEXT_OFFSET_HEADER
+from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame_slices import open_frames
 
 BATCHES: Final = 300

@@ -46,8 +46,8 @@ from rocketq.http_server.health import add_operations
 from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.model import Perm
-from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, OCTET_STREAM
-from rocketq.protocol.replication_documents import FETCH_PATH
+from rocketq.protocol.documents.broker import ARROW_STREAM, JSON, OCTET_STREAM
+from rocketq.protocol.documents.replication import FETCH_PATH
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_endpoints import install_administration
@@ -67,12 +67,12 @@ from rocketq_broker.control_plane.transaction_endpoints import install_transacti
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.fetch_frames import FetchProcessor
-from rocketq_broker.data_plane.find import FindProcessor
-from rocketq_broker.data_plane.pull import PullProcessor
-from rocketq_broker.data_plane.receive import ReceiveProcessor
-from rocketq_broker.data_plane.send import SendProcessor
-from rocketq_broker.data_plane.small_send import SmallSends
-from rocketq_broker.data_plane.topic_offsets import OffsetsProcessor
+from rocketq_broker.data_plane.reads.find import FindProcessor
+from rocketq_broker.data_plane.reads.pull import PullProcessor
+from rocketq_broker.data_plane.reads.receive import ReceiveProcessor
+from rocketq_broker.data_plane.reads.topic_offsets import OffsetsProcessor
+from rocketq_broker.data_plane.sends.send import SendProcessor
+from rocketq_broker.data_plane.sends.small_send import SmallSends
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector

@@ -40,8 +40,8 @@ from rocketq.errors import BrokerUnavailable, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import Perm, TopicConfig
-from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity, DataVersion
-from rocketq.protocol.replication_documents import ReplicationStatus
+from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity, DataVersion
+from rocketq.protocol.documents.replication import ReplicationStatus
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig

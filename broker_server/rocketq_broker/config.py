@@ -18,8 +18,8 @@ from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
 from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
-from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
-from rocketq.protocol.nameserver_documents import MASTER_ID
+from rocketq.protocol.documents.groups import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
+from rocketq.protocol.documents.nameserver import MASTER_ID
 from rocketq_broker.store.config import RetentionPolicy, StoreConfig, TransactionPolicy
 
 KIB: Final = 1024

@@ -17,14 +17,14 @@ from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
     from rocketq.aio.client import AsyncClient
-    from rocketq.aio.consumed_message import AsyncConsumedMessage
-    from rocketq.aio.consumer import AsyncConsumer
-    from rocketq.aio.listener import AsyncListener
-    from rocketq.aio.producer import AsyncProducer
-    from rocketq.aio.pull_consumer import AsyncPullConsumer
-    from rocketq.aio.send_future import AsyncSendFuture
-    from rocketq.aio.simple_consumer import AsyncLeasedMessage, AsyncSimpleConsumer
-    from rocketq.aio.transactions import AsyncTransaction, AsyncTransactionProducer
+    from rocketq.aio.consuming.consumed_message import AsyncConsumedMessage
+    from rocketq.aio.consuming.group_consumer import AsyncConsumer
+    from rocketq.aio.consuming.listener import AsyncListener
+    from rocketq.aio.consuming.pull_consumer import AsyncPullConsumer
+    from rocketq.aio.consuming.simple_consumer import AsyncLeasedMessage, AsyncSimpleConsumer
+    from rocketq.aio.producing.producer import AsyncProducer
+    from rocketq.aio.producing.send_future import AsyncSendFuture
+    from rocketq.aio.producing.transactions import AsyncTransaction, AsyncTransactionProducer
     from rocketq.client import Client
     from rocketq.config import (
         ConsumerConfig,
@@ -213,14 +213,14 @@ __all__ = [
 #: The public names of each module; a name that is not listed is an error class of `rocketq.errors`.
 _NAMES: Final = {
     "rocketq.aio.client": ("AsyncClient",),
-    "rocketq.aio.consumed_message": ("AsyncConsumedMessage",),
-    "rocketq.aio.consumer": ("AsyncConsumer",),
-    "rocketq.aio.listener": ("AsyncListener",),
-    "rocketq.aio.producer": ("AsyncProducer",),
-    "rocketq.aio.pull_consumer": ("AsyncPullConsumer",),
-    "rocketq.aio.simple_consumer": ("AsyncLeasedMessage", "AsyncSimpleConsumer"),
-    "rocketq.aio.send_future": ("AsyncSendFuture",),
-    "rocketq.aio.transactions": (
+    "rocketq.aio.consuming.consumed_message": ("AsyncConsumedMessage",),
+    "rocketq.aio.consuming.group_consumer": ("AsyncConsumer",),
+    "rocketq.aio.consuming.listener": ("AsyncListener",),
+    "rocketq.aio.producing.producer": ("AsyncProducer",),
+    "rocketq.aio.consuming.pull_consumer": ("AsyncPullConsumer",),
+    "rocketq.aio.consuming.simple_consumer": ("AsyncLeasedMessage", "AsyncSimpleConsumer"),
+    "rocketq.aio.producing.send_future": ("AsyncSendFuture",),
+    "rocketq.aio.producing.transactions": (
         "AsyncTransaction",
         "AsyncTransactionProducer",
     ),

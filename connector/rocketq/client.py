@@ -49,8 +49,8 @@ from rocketq.producing.producer import Producer
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.transactions.transaction_checks import Check
 from rocketq.producing.transactions.transactions import TransactionProducer
-from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.nameserver_documents import ClusterView, TopicRoute
+from rocketq.protocol.documents.broker import AlterTopicRequest, CreateTopicRequest, TopicDescription
+from rocketq.protocol.documents.nameserver import ClusterView, TopicRoute
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers

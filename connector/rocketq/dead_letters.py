@@ -25,7 +25,7 @@ from rocketq.message_lookup import PAGE_MESSAGES, Time, microseconds
 from rocketq.model import MessageQueue, StoredMessage, message_id
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.returns import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
     ResendAnswer,

@@ -29,8 +29,8 @@ from rocketq.model import StoredMessage
 from rocketq.net.broker_api import BrokerApi, replica_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import UncoveredRange
-from rocketq.protocol.nameserver_documents import TopicRoute
+from rocketq.protocol.documents.broker import UncoveredRange
+from rocketq.protocol.documents.nameserver import TopicRoute
 
 #: As RocketMQ (maxMsgsNumBatch).
 DEFAULT_LIMIT: Final = 64

@@ -23,9 +23,8 @@ from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read
 from rocketq.http_server.health import add_operations, json_response
 from rocketq.http_server.openapi import add_documentation, takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.broker_documents import WAIT_MS_MAX
-from rocketq.protocol.json_codec import decode_request, prepare
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.broker import WAIT_MS_MAX
+from rocketq.protocol.documents.nameserver import (
     ClusterView,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -37,6 +36,7 @@ from rocketq.protocol.nameserver_documents import (
     WritePermissionAnswer,
     WritePermissionRequest,
 )
+from rocketq.protocol.json_codec import decode_request, prepare
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_nameserver.config import MIB, NameServerConfig
 from rocketq_nameserver.metrics import NameServerCollector

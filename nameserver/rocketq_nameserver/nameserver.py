@@ -17,7 +17,7 @@ from rocketq.clock import Clock, SystemClock
 from rocketq.errors import InvalidConfiguration
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     BrokerIdentity,
     ClusterView,
     HeartbeatAnswer,

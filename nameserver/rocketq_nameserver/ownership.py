@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion, RegisterRequest
+from rocketq.protocol.documents.nameserver import BrokerIdentity, DataVersion, RegisterRequest
 
 LAPSED_MAX: Final = 10_000
 

@@ -17,7 +17,7 @@ from rocketq.model import (
     TopicConfig,
     is_legal_name,
 )
-from rocketq.protocol.nameserver_documents import BrokerIdentity, RegisterRequest
+from rocketq.protocol.documents.nameserver import BrokerIdentity, RegisterRequest
 from rocketq.protocol.rules.reserved_names import check_name
 
 LEASE_MS_MAX: Final = 3_600_000

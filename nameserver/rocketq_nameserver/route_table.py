@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from rocketq.errors import Conflict, NotFound
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.model import Perm, TopicConfig
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     MASTER_ID,
     BrokerData,
     BrokerIdentity,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
+from rocketq.protocol.documents.broker import ARROW_STREAM, JSON
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
 from tests.support.examples import examples

@@ -21,9 +21,9 @@ from rocketq.cli.main import rocketq as command_tree
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.sinks import CommitBatchRequest, StageName
 from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.sink_documents import CommitBatchRequest, StageName
 from tests.support.patience import PatientClient, patient_transport
 
 

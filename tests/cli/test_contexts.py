@@ -11,9 +11,9 @@ import click
 import pytest
 
 from rocketq import LocalCluster
-from rocketq.cli import completion
-from rocketq.cli.contexts import Contexts, contexts_file, read_contexts, write_contexts
-from rocketq.cli.messages import consume
+from rocketq.cli.messages.produce_consume import consume
+from rocketq.cli.terminal import completion
+from rocketq.cli.terminal.contexts import Contexts, contexts_file, read_contexts, write_contexts
 from rocketq.errors import Conflict, InvalidConfiguration
 from tests.support.command_line import rocketq
 from tests.support.conditions import WAIT_MS

@@ -8,8 +8,8 @@ import pytest
 
 from rocketq import LocalCluster, Message
 from rocketq.net.broker_api import BrokerApi, master_of
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.group_documents import Heartbeat, QueueOfTopic, Subscription
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.groups import Heartbeat, QueueOfTopic, Subscription
 from tests.cli.test_commands import Shell
 from tests.support.patience import PatientClient, patient_transport
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq import Client, LocalCluster, Message, MessageQueue, StoredMessage
-from rocketq.cli.json_lines import document, table_of
 from rocketq.cli.main import rocketq as command_tree
+from rocketq.cli.messages.json_lines import document, table_of
 from rocketq.message_lookup import microseconds
 from tests.cli.test_commands import Shell
 

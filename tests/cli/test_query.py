@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketq import BrokerUnreachable, LocalCluster, MessageQueue
-from rocketq.protocol.broker_documents import QueueSpan
+from rocketq.protocol.documents.broker import QueueSpan
 from tests.cli.test_commands import Shell
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient

@@ -10,8 +10,8 @@ from rocketq.console.health import Facts, Level, problems
 from rocketq.console.metric_lines import Sample
 from rocketq.console.observer import Observation
 from rocketq.model import GroupKind
-from rocketq.protocol.broker_documents import BrokerStatistics
-from rocketq.protocol.group_documents import GroupSettings
+from rocketq.protocol.documents.broker import BrokerStatistics
+from rocketq.protocol.documents.groups import GroupSettings
 
 FINE = BrokerStatistics("a", False, 0, 10, 10, 10, 10, 0, 1, 0, 1, 1, 9, 1_000, 900)
 GROUP = GroupOverview("g", GroupKind.CONSUMERS, 1, ("t",), ("a",), GroupSettings())

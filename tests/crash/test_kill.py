@@ -23,7 +23,7 @@ from rocketq.model import PullStatus, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
 from rocketq.protocol.message_schema import from_messages
 from tests.support.crash_history import History, Message, check
 from tests.support.crash_victims import Nursery

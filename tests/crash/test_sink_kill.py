@@ -22,9 +22,9 @@ from rocketq.model import Message, PullStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.sinks import CommitBatchRequest, Participant, Staged, StageName
 from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.sink_documents import CommitBatchRequest, Participant, Staged, StageName
 from tests.support.conditions import WAIT_S
 from tests.support.crash_victims import Nursery
 

@@ -25,15 +25,13 @@ from rocketq.clock import ManualClock
 from rocketq.errors import message_errors
 from rocketq.model import GroupKind, Message, MessageQueue, StartFrom, TimerId, TransactionState
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,
     GroupOffset,
 )
-from rocketq.protocol.frame import FrameKind, encode
-from rocketq.protocol.frame_slices import SOURCE, filtered_body
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     ClaimedOffset,
     ClaimRequest,
     MemberCommit,
@@ -41,18 +39,20 @@ from rocketq.protocol.group_documents import (
     SetGroupRequest,
     StartRule,
 )
-from rocketq.protocol.hashing import hash_column, hash_value
-from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.rules.delivery_time import with_times
-from rocketq.protocol.send_number import SendNumber
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CommitBatchRequest,
     Participant,
     PublishBatchRequest,
     Staged,
     StageName,
 )
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
+from rocketq.protocol.frame import FrameKind, encode
+from rocketq.protocol.frame_slices import SOURCE, filtered_body
+from rocketq.protocol.hashing import hash_column, hash_value
+from rocketq.protocol.message_schema import from_messages
+from rocketq.protocol.rules.delivery_time import with_times
+from rocketq.protocol.send_number import SendNumber
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.leases.decisions import Wish
 from rocketq_broker.store.log.consume_queue import units

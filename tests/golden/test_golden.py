@@ -14,10 +14,10 @@ from rocketq.errors import SendOutdated
 from rocketq.errors.documents import from_document
 from rocketq.model import Appended, GroupKind, MessageQueue, PullStatus, QueueOffsets, StartFrom, TimerId
 from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
-from rocketq.protocol.broker_documents import GroupOffset
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.groups import GroupSettings, StartRule
 from rocketq.protocol.frame import scan
 from rocketq.protocol.frame_slices import open_batch, open_frames
-from rocketq.protocol.group_documents import GroupSettings, StartRule
 from rocketq.protocol.hashing import hash_column
 from rocketq_broker.store.log.consume_queue import UNIT, UNIT_BYTES
 from rocketq_broker.store.machines.group_table import GroupEntry

@@ -18,13 +18,13 @@ from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Pe
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import ARROW_STREAM, OCTET_STREAM
+from rocketq.protocol.documents.broker import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker import app as broker_app
 from rocketq_broker import broker_options
 from rocketq_broker.app import DATA_ROUTES, BrokerApp
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.data_plane.small_send import SmallSends
+from rocketq_broker.data_plane.sends.small_send import SmallSends
 from rocketq_nameserver import app as nameserver_app
 from rocketq_nameserver.app import NameServerApp
 from rocketq_nameserver.config import NameServerConfig

@@ -22,8 +22,8 @@ from rocketq.errors import (
 )
 from rocketq.http_server.permissions import undeclared
 from rocketq.model import TopicConfig
-from rocketq.protocol.broker_documents import encode
-from rocketq.protocol.nameserver_documents import TopicList, TopicRoute
+from rocketq.protocol.documents.broker import encode
+from rocketq.protocol.documents.nameserver import TopicList, TopicRoute
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
 from tests.nameserver.conftest import Running, StartNameServer

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.errors.registration_errors import BrokerNameTaken
-from rocketq.protocol.nameserver_documents import DataVersion, RegisterRequest
+from rocketq.protocol.documents.nameserver import DataVersion, RegisterRequest
 from rocketq_nameserver.route_table import RouteTable
 from tests.support.registrations import heartbeat_of, registration
 

@@ -6,7 +6,7 @@ import pytest
 
 from rocketq.errors import Conflict, NotFound
 from rocketq.model import Perm, TopicConfig
-from rocketq.protocol.nameserver_documents import DataVersion, RegisterAnswer, TopicRoute
+from rocketq.protocol.documents.nameserver import DataVersion, RegisterAnswer, TopicRoute
 from rocketq_nameserver.route_table import RouteTable
 from tests.support.registrations import heartbeat_of, identity, registration
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.model import Perm, TopicConfig
-from rocketq.protocol.nameserver_documents import RegisterRequest, TopicRoute
+from rocketq.protocol.documents.nameserver import RegisterRequest, TopicRoute
 from rocketq_nameserver.route_table import RouteTable
 from tests.support.examples import examples
 from tests.support.registrations import heartbeat_of, identity, registration

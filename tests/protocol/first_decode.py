@@ -11,9 +11,9 @@ import sys
 import threading
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol import broker_documents as calls
-from rocketq.protocol import nameserver_documents as route
-from rocketq.protocol import sink_documents as sinks
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents import nameserver as route
+from rocketq.protocol.documents import sinks
 
 THREADS = 16
 KINDS = [

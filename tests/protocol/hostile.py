@@ -33,13 +33,13 @@ from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.errors.documents import from_document
 from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch, read_stream, write_stream
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, decode, encode
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset, decode, encode
+from rocketq.protocol.documents.nameserver import BrokerData, QueueData, TopicRoute
 from rocketq.protocol.frame import FrameKind, peek, scan
 from rocketq.protocol.frame import encode as encode_frame
 from rocketq.protocol.frame_slices import SOURCE, filtered_body, open_frames
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
-from rocketq.protocol.nameserver_documents import BrokerData, QueueData, TopicRoute
 
 #: Far below what the damaged sizes ask for, above what Arrow and numpy reserve.
 ADDRESS_SPACE: Final = 6 * 1024**3

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rocketq import model
 from rocketq.errors import InvalidRequest
 from rocketq.model import Int64
-from rocketq.protocol import broker_documents as calls
-from rocketq.protocol import nameserver_documents as route
-from rocketq.protocol import sink_documents as sinks
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, decode, encode
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents import nameserver as route
+from rocketq.protocol.documents import sinks
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset, decode, encode
 from tests.protocol.strategies import INT64, TEXT
 
 

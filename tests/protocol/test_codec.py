@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.broker_documents import GroupOffset
+from rocketq.protocol.documents.broker import GroupOffset
 from rocketq.protocol.json_codec import decode, decode_request
 from tests.protocol.first_decode import KINDS
 

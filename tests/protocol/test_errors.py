@@ -24,7 +24,7 @@ from rocketq.errors import (
     SystemBusy,
 )
 from rocketq.errors.documents import from_document
-from rocketq.protocol.broker_documents import decode, encode
+from rocketq.protocol.documents.broker import decode, encode
 
 if importlib.util.find_spec("rocketq_broker.store.errors"):
     importlib.import_module("rocketq_broker.store.errors")

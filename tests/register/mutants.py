@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketq.protocol.register_documents import PrepareRequest
+from rocketq.protocol.documents.register import PrepareRequest
 from rocketq_broker.register.proposer import Call, Round
 from rocketq_nameserver.register import acceptor
 from tests.register.simulation import Record, RegisterSimulation, SimDisk

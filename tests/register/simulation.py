@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketq.errors.replication_errors import AcceptorFailed, RegisterChanged, RegisterUnavailable
-from rocketq.protocol.register_documents import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
+from rocketq.protocol.documents.register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
 from rocketq_broker.register.meta_register import Registered
 from rocketq_broker.register.proposer import Call, Change, Round
 from rocketq_nameserver.register.acceptor import Acceptor, AcceptorState

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketq.errors import AcceptorFailed, InvalidConfiguration
-from rocketq.protocol.register_documents import AcceptRequest, Ballot, PrepareRequest, RegisterValue
+from rocketq.protocol.documents.register import AcceptRequest, Ballot, PrepareRequest, RegisterValue
 from rocketq_nameserver.register import acceptor_files
 from rocketq_nameserver.register.acceptor import Acceptor
 from rocketq_nameserver.register.acceptor_files import AcceptorFiles, file_name

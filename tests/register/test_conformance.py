@@ -8,7 +8,7 @@ import pytest
 
 from rocketq.errors import InvalidConfiguration, RegisterChanged, RegisterUnavailable
 from rocketq.http_server.runner import ServerThread
-from rocketq.protocol.register_documents import RECORD_CHARS_MAX
+from rocketq.protocol.documents.register import RECORD_CHARS_MAX
 from rocketq_broker.register.meta_register import MetaRegister, Registered
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import RegisterChanged, RegisterUnavailable
-from rocketq.protocol.register_documents import NO_BALLOT, NO_VALUE, AcceptorAnswer, Ballot, RegisterValue
+from rocketq.protocol.documents.register import NO_BALLOT, NO_VALUE, AcceptorAnswer, Ballot, RegisterValue
 from rocketq_broker.register.meta_register import Registered
 from rocketq_broker.register.proposer import Call, Change, Round
 

@@ -24,9 +24,9 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.replication import FETCH_PATH
 from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.replication_documents import FETCH_PATH
 from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.patience import PatientClient, patient_transport
 

@@ -18,8 +18,8 @@ from rocketq.errors import (
     ReservedName,
 )
 from rocketq.model import FlushMode, GroupKind, MessageModel
-from rocketq.protocol.broker_documents import AlterTopicRequest, CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import AlterTopicRequest, CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimedOffset,
     ClaimRequest,

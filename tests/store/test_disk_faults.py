@@ -15,7 +15,7 @@ import pytest
 
 from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.model import FlushMode
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.store import MessageStore

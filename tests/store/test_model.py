@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from rocketq.errors import Conflict, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from rocketq.model import FlushMode, PullStatus
-from rocketq.protocol.broker_documents import AlterTopicRequest
+from rocketq.protocol.documents.broker import AlterTopicRequest
 from rocketq.protocol.frame_slices import open_frames
 from tests.support.disk import Disk
 from tests.support.driver import answer, batch, burst, config

@@ -18,7 +18,7 @@ from rocketq.errors import (
     QueueNotFound,
     TopicNotFound,
 )
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,

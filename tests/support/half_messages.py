@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rocketq.model import Message, TransactionState
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq_broker.store.machines.transaction_table import Transaction
 from tests.support.driver import Driver, answer, batch
 

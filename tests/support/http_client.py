@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from rocketq.model import Message
-from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.message_schema import from_messages
 
 ARROW = {"content-type": calls.ARROW_STREAM}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.lease_documents import ReceiptHandle
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.leases import ReceiptHandle
 from rocketq_broker.store.lease_operations import HandleOutcomes
 from rocketq_broker.store.leases.decisions import OutRun, Receive, Wish
 from rocketq_broker.store.machines.lease_changes import LeasesTaken

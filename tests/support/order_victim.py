@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from rocketq import TransactionState
 from rocketq.net.transaction_api import TransactionApi
-from rocketq.protocol.transaction_documents import DecideAnswer
+from rocketq.protocol.documents.transactions import DecideAnswer
 from tests.support.patience import PatientClient
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "transactions.md"

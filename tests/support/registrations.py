@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketq.model import TopicConfig
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     BrokerIdentity,
     DataVersion,
     HeartbeatRequest,

@@ -19,8 +19,8 @@ from rocketq.model import MessageQueue, PullStatus, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import CreateTopicRequest
-from rocketq.protocol.replication_documents import ReplicationStatus
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.replication import ReplicationStatus
 from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.crash_history import History, Message, check
 from tests.support.patience import PATIENT, PatientClient

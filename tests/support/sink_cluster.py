@@ -14,8 +14,8 @@ from rocketq.model import Message, PullStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import CreateTopicRequest
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.sinks import (
     CommitBatchAnswer,
     CommitBatchRequest,
     Participant,

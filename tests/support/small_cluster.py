@@ -17,18 +17,16 @@ import pyarrow as pa
 
 from rocketq.errors import OffsetOutOfRange, RocketqError, RouteNotFound
 from rocketq.model import Appended, QueueOffsets, SendStatus
-from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents.broker import (
     CommitOffsetsRequest,
     GroupOffset,
     GroupOffsets,
     SendAnswer,
     TopicOffsets,
 )
-from rocketq.protocol.frame import FrameKind, encode
-from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     BrokerData,
     BrokerIdentity,
     ClusterView,
@@ -38,8 +36,10 @@ from rocketq.protocol.nameserver_documents import (
     TopicList,
     TopicRoute,
 )
+from rocketq.protocol.frame import FrameKind, encode
+from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.send_number import NUMBER, number_from
-from rocketq_broker.data_plane.send_plain import read_message
+from rocketq_broker.data_plane.sends.send_plain import read_message
 from tests.support.small_server import Answer, Asked, SmallServer
 
 TOPIC = "t"

@@ -22,7 +22,7 @@ from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.nameserver_documents import TopicRoute, UnregisterRequest
+from rocketq.protocol.documents.nameserver import TopicRoute, UnregisterRequest
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from rocketq.model import Message
-from rocketq.protocol.sink_documents import PublishBatchRequest, Staged, StageName
+from rocketq.protocol.documents.sinks import PublishBatchRequest, Staged, StageName
 from tests.support.driver import Driver, answer, batch
 
 NAME = StageName("etl", 0, "run-1", "broker-a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketq.model import TopicConfig
-from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq.protocol.documents.nameserver import DataVersion
 from rocketq_broker.store.machines.topic_table import TopicEntry, TopicTable
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rocketq.errors import RocketqError
 from rocketq.model import FlushMode
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CommitOffsetsRequest,
     CreateTopicRequest,

@@ -34,7 +34,7 @@ from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.model import TopicConfig
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     BrokerIdentity,
     DataVersion,
     HeartbeatRequest,

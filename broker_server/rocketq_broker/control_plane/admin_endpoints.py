@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.broker_documents import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
+from rocketq.protocol.documents.broker import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
 from rocketq_broker.broker import Broker
 from rocketq_broker.control_plane.topic_endpoints import json_body
 

@@ -17,8 +17,8 @@ from rocketq.errors import GroupNotFound
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.broker_documents import WAIT_MS_MAX, CommitOffsetsRequest, GroupOffsets
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import WAIT_MS_MAX, CommitOffsetsRequest, GroupOffsets
+from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimRequest,
     CloneRequest,

@@ -17,8 +17,8 @@ from rocketq.errors.lease_errors import LeaseExpired
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.broker_documents import JSON, WAIT_MS_MAX
-from rocketq.protocol.lease_documents import (
+from rocketq.protocol.documents.broker import JSON, WAIT_MS_MAX
+from rocketq.protocol.documents.leases import (
     HANDLES_MAX,
     INVISIBLE_MS_MAX,
     RECEIVE_MESSAGES_MAX,
@@ -39,7 +39,7 @@ from rocketq.protocol.lease_documents import (
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
 from rocketq_broker.control_plane.topic_endpoints import json_body
-from rocketq_broker.data_plane.receive import ReceiveProcessor
+from rocketq_broker.data_plane.reads.receive import ReceiveProcessor
 from rocketq_broker.store.lease_operations import HandleOutcomes
 from rocketq_broker.store.state.group_decisions import check_start
 

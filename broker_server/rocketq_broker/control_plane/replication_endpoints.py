@@ -12,7 +12,7 @@ from rocketq.errors import NotFound
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.replication_documents import (
+from rocketq.protocol.documents.replication import (
     HandOverRequest,
     OfficeAnswer,
     PromoteRequest,

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.returns import (
     DeadLetterMarks,
     ResendAnswer,
     ResendRequest,

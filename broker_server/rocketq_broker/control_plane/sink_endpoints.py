@@ -19,7 +19,7 @@ from fastapi import FastAPI, Path, Request, Response
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     AbortBatchAnswer,
     AbortBatchRequest,
     BeginRunRequest,

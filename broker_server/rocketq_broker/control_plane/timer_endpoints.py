@@ -17,9 +17,9 @@ from rocketq.errors import InvalidRequest, NoPermission, NotFound
 from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import Perm, TimerId, TimerStatus
-from rocketq.protocol.broker_documents import TimerDocument, TimerListing
+from rocketq.protocol.documents.broker import TimerDocument, TimerListing
 from rocketq_broker.broker import Broker
-from rocketq_broker.data_plane.pull_formats import message_fields
+from rocketq_broker.data_plane.reads.pull_formats import message_fields
 from rocketq_broker.store.timer_operations import HeldMessage, TimerCursor
 
 #: Delayed messages of one page.

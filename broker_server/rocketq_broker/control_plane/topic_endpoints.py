@@ -21,8 +21,8 @@ from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import TopicConfig
-from rocketq.protocol import broker_documents as calls
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CreateTopicRequest,
     TopicDescription,

@@ -16,15 +16,15 @@ from fastapi import FastAPI, Query, Request, Response
 from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import TransactionState
-from rocketq.protocol.broker_documents import WAIT_MS_MAX
-from rocketq.protocol.rules.reserved_names import check_name, check_user_group
-from rocketq.protocol.transaction_documents import (
+from rocketq.protocol.documents.broker import WAIT_MS_MAX
+from rocketq.protocol.documents.transactions import (
     ChecksAnswer,
     DecideAnswer,
     TransactionDescription,
     TransactionDocument,
     TransactionListing,
 )
+from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
 from rocketq_broker.control_plane.transaction_forms import check_documents, described, half_documents
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rocketq.protocol.transaction_documents import CheckDocument, HalfDocument, TransactionDescription
+from rocketq.protocol.documents.transactions import CheckDocument, HalfDocument, TransactionDescription
 from rocketq_broker.store.machines.transaction_table import Transaction
 from rocketq_broker.store.store import HalfMessages, TransactionOperations
 from rocketq_broker.store.transaction_operations import messages_by_topic

@@ -13,7 +13,7 @@ from typing import Any
 
 from rocketq.errors import SystemBusy
 from rocketq.http_server.error_answers import Receive, Send
-from rocketq.protocol.broker_documents import JSON
+from rocketq.protocol.documents.broker import JSON
 from rocketq_broker.store.disk.files import Data
 
 Headers = list[tuple[bytes, bytes]]

@@ -18,8 +18,8 @@ from typing import Final
 from rocketq.errors import EpochAhead, InvalidRequest, RocketqError, StaleEpoch
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll
-from rocketq.protocol.broker_documents import FRAMES, encode
-from rocketq.protocol.replication_documents import FETCH_HEADER
+from rocketq.protocol.documents.broker import FRAMES, encode
+from rocketq.protocol.documents.replication import FETCH_HEADER
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Outgoing
 from rocketq_broker.data_plane.query_parameters import parse
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer, Shipment

@@ -24,9 +24,7 @@ from typing import Any
 
 from rocketq.errors import InvalidRequest
 from rocketq.model import MessageModel
-from rocketq.protocol.filters.sql_parser import parse_sql
-from rocketq.protocol.filters.tags import EVERYTHING, parse_tags
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     SUBSCRIPTIONS_MAX,
     Difference,
     DifferenceKind,
@@ -36,6 +34,8 @@ from rocketq.protocol.group_documents import (
     Subscription,
     TopicMembers,
 )
+from rocketq.protocol.filters.sql_parser import parse_sql
+from rocketq.protocol.filters.tags import EVERYTHING, parse_tags
 from rocketq.protocol.rules.reserved_names import check_name, is_retry_topic
 from rocketq_broker.groups.sessions import Session
 

@@ -25,8 +25,8 @@ from rocketq.errors import Conflict, InvalidName, InvalidRequest, RocketqError
 from rocketq.errors.group_errors import GroupDisabled, GroupNotFound, MemberUnknown
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import MessageModel, is_legal_client_id
-from rocketq.protocol.broker_documents import GroupOffsets
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import GroupOffsets
+from rocketq.protocol.documents.groups import (
     CLAIMED_QUEUES_MAX,
     SESSION_TIMEOUT_MS_MIN,
     ClaimAnswer,

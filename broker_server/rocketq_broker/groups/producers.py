@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rocketq.clock import Clock
 from rocketq.errors import InvalidName
 from rocketq.model import is_legal_client_id
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     SESSION_TIMEOUT_MS_MIN,
     ProducerHeartbeat,
     ProducerMember,

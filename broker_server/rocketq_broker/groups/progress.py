@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from rocketq.errors import CorruptFrame, InvalidRequest, QueueNotFound, TopicNotFound
 from rocketq.model import QueueOffsets, TimeBoundary
-from rocketq.protocol.broker_documents import GroupOffset
-from rocketq.protocol.group_documents import GroupQueue, ResetRequest, ResetTarget
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.groups import GroupQueue, ResetRequest, ResetTarget
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.store import MessageStore
 

@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rocketq.protocol.replication_documents import ReplicationStatus
+from rocketq.protocol.documents.replication import ReplicationStatus
 
 
 class ReplicationCollector(Collector):

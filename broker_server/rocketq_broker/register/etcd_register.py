@@ -20,8 +20,8 @@ import msgspec
 
 from rocketq.errors import RegisterUnavailable, RemoteError
 from rocketq.net.transport import Transport, TransportFailure
-from rocketq.protocol.broker_documents import JSON
-from rocketq.protocol.register_documents import NO_VALUE, RegisterValue
+from rocketq.protocol.documents.broker import JSON
+from rocketq.protocol.documents.register import NO_VALUE, RegisterValue
 from rocketq_broker.register.meta_register import Registered
 from rocketq_broker.register.proposer import Call, Change
 

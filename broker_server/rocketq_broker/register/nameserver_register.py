@@ -19,7 +19,7 @@ from rocketq.clock import Clock, SystemClock
 from rocketq.errors import RegisterUnavailable, RocketqError
 from rocketq.net.register_api import RegisterApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.register_documents import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
+from rocketq.protocol.documents.register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
 from rocketq_broker.register.meta_register import Registered
 from rocketq_broker.register.proposer import Call, Change, Round
 

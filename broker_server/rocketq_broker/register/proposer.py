@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rocketq.errors.replication_errors import RegisterChanged, RegisterUnavailable
-from rocketq.protocol.register_documents import NO_BALLOT, AcceptorAnswer, Ballot, RegisterValue
+from rocketq.protocol.documents.register import NO_BALLOT, AcceptorAnswer, Ballot, RegisterValue
 from rocketq_broker.register.meta_register import Registered
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketq.protocol.replication_documents import ReplicaState, ReplicationStatus
+from rocketq.protocol.documents.replication import ReplicaState, ReplicationStatus
 from rocketq_broker.epoch_lineage import LogView
 from rocketq_broker.replication.group_record import GroupRecord, Member
 from rocketq_broker.replication.master_role import MasterRole

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketq.errors import InvalidRequest, RemoteError
-from rocketq.protocol.replication_documents import FetchHead
+from rocketq.protocol.documents.replication import FetchHead
 from rocketq_broker.replication.fetching import (
     BeginsLater,
     Diverged,

@@ -19,8 +19,7 @@ import pyarrow as pa
 from rocketq.errors import Conflict, InvalidRequest, RocketqError, TopicNotFound
 from rocketq.model import MessageQueue, Perm
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.property_columns import entries_of
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.returns import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
     OffsetRange,
@@ -29,6 +28,7 @@ from rocketq.protocol.return_documents import (
     ResendRequest,
     ResentLetter,
 )
+from rocketq.protocol.property_columns import entries_of
 from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq.protocol.rules.returned_messages import ORIGINAL_ID, place_of
 from rocketq_broker.config import MIB

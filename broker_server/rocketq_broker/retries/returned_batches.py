@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.model import MessageQueue, message_id
+from rocketq.protocol.documents.returns import ReturnedMessage
 from rocketq.protocol.property_columns import Entries, entries_of, with_columns
-from rocketq.protocol.return_documents import ReturnedMessage
 from rocketq.protocol.returned_columns import with_return
 from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES, Times
 from rocketq.protocol.rules.returned_messages import (

@@ -29,8 +29,8 @@ from rocketq.clock import Clock
 from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.broker_documents import CreateTopicRequest
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.returns import (
     RETURNED_MESSAGES_MAX,
     ReturnAnswer,
     ReturnOutcome,

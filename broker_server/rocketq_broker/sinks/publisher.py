@@ -32,7 +32,7 @@ from rocketq.errors.sink_errors import (
 )
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CheckBatchAnswer,
     CheckBatchRequest,
     Participant,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rocketq.errors.group_errors import GroupDisabled, GroupNotFound
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, GroupOffsets
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset, GroupOffsets
+from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimRequest,
     CloneRequest,

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, Final
 
 from rocketq.errors import TopicNotFound
-from rocketq.protocol.broker_documents import GroupOffset
-from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.leases import LeaseRefusal, ReceiptHandle
 from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch

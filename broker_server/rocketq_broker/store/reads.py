@@ -19,7 +19,7 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.model import Perm, PullStatus, QueueOffsets, TimeBoundary, TopicConfig
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     GroupLag,
     GroupOffset,
     GroupOffsets,
@@ -28,7 +28,7 @@ from rocketq.protocol.broker_documents import (
     TopicOffsets,
     TopicStatistics,
 )
-from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq.protocol.documents.nameserver import DataVersion
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.disk.cached_reads import cached_only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocketq.protocol.broker_documents import QueueSpan, UncoveredRange
+from rocketq.protocol.documents.broker import QueueSpan, UncoveredRange
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq_broker.store.errors import CorruptQueue
 from rocketq_broker.store.index.index_file import EARLIEST_US, LATEST_US, Hole

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketq.errors.sink_errors import StageNotFound
-from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     AbortBatchAnswer,
     CheckBatchAnswer,
     CheckBatchRequest,
@@ -23,6 +22,7 @@ from rocketq.protocol.sink_documents import (
     SinkDescription,
     StageName,
 )
+from rocketq.protocol.frame import FrameKind
 from rocketq_broker.store.commit.ends import LogEnds
 from rocketq_broker.store.commit.operations import ChangeState, Hold, Operation
 from rocketq_broker.store.sinks import decisions

@@ -16,13 +16,13 @@ from rocketq.errors import (
     BrokerUnavailable,
     RocketqError,
 )
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CreateTopicRequest,
 )
+from rocketq.protocol.documents.sinks import StageName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq.protocol.send_number import SendNumber
-from rocketq.protocol.sink_documents import StageName
-from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.confirmation import WriterHooks
 from rocketq_broker.store.commit.ends import ConfirmRule, ReplicaRule, rule_of
 from rocketq_broker.store.commit.log_writer import LogWriter

@@ -17,8 +17,8 @@ from rocketq.errors import CorruptFrame
 from rocketq.errors.transaction_errors import TransactionNotFound
 from rocketq.model import MessageQueue, TransactionState
 from rocketq.protocol.arrow.stream_reader import read_stored
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.transaction_documents import HalfName
 from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts

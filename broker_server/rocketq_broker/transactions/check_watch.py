@@ -23,7 +23,7 @@ from rocketq.errors import RocketqError
 from rocketq.http_server.error_answers import Disconnected
 from rocketq.http_server.longpoll.long_poll import LongPoll, Receive, Woken
 from rocketq.model import TransactionState
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.metrics.broker_metrics import Measurements
 from rocketq_broker.runtime.loop_bridge import Completions

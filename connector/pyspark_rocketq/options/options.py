@@ -31,9 +31,9 @@ from pyspark_rocketq.options.table import Given, Use
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import is_legal_name
 from rocketq.net.retry import PERSIST_MS
-from rocketq.protocol.broker_documents import WAIT_MS_MAX
+from rocketq.protocol.documents.broker import WAIT_MS_MAX
+from rocketq.protocol.documents.sinks import OnDecided
 from rocketq.protocol.rules.reserved_names import is_reserved_group, is_reserved_topic
-from rocketq.protocol.sink_documents import OnDecided
 
 #: With fewer messages together ranges share a partition: reading them takes less time than one more task.
 SMALL_RANGE_ROWS: Final = 4_096

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from rocketq.errors import RocketqError
 from rocketq.model import GroupKind, MessageQueue
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
 
 log = logging.getLogger("pyspark_rocketq")
 

@@ -26,7 +26,7 @@ from pyspark_rocketq.survey.subscription import (
     survey_of,
 )
 from rocketq.errors import InvalidConfiguration, RocketqError, RouteNotFound, TopicNotFound
-from rocketq.protocol.broker_documents import TopicOffsets
+from rocketq.protocol.documents.broker import TopicOffsets
 
 log = logging.getLogger("pyspark_rocketq")
 

@@ -27,7 +27,7 @@ from typing import Final
 from pyspark_rocketq.connections import TopicOnBroker
 from pyspark_rocketq.survey.subscription import DENIED, PARALLEL_CALLS, Place, Places, Survey, survey_of
 from rocketq.errors import RocketqError, TopicNotFound
-from rocketq.protocol.broker_documents import TopicOffsets
+from rocketq.protocol.documents.broker import TopicOffsets
 
 HOLD_MS: Final = 20_000
 HELD_MAX: Final = 64

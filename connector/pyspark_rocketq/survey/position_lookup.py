@@ -26,7 +26,7 @@ from pyspark_rocketq.survey.subscription import Place, Places, Survey, in_parall
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import MessageQueue, QueueOffsets
 from rocketq.net.retry import persist
-from rocketq.protocol.broker_documents import GroupOffsets, TimeOffsets
+from rocketq.protocol.documents.broker import GroupOffsets, TimeOffsets
 
 
 @dataclass(frozen=True, slots=True)

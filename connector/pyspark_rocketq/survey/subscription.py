@@ -32,8 +32,8 @@ from rocketq.errors import (
 )
 from rocketq.model import MessageQueue, Perm, QueueOffsets
 from rocketq.net.broker_api import BrokerApi, replica_of
-from rocketq.protocol.broker_documents import TopicOffsets
-from rocketq.protocol.nameserver_documents import TopicRoute
+from rocketq.protocol.documents.broker import TopicOffsets
+from rocketq.protocol.documents.nameserver import TopicRoute
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
 
 #: Calls to brokers that are made at the same time.

@@ -37,7 +37,7 @@ from pyspark_rocketq.write.task_sender import producer_for, queue_choice, send_a
 from rocketq.errors import RocketqError
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers, SinkBusy, SinkQueryChanged
 from rocketq.model import SendStatus
-from rocketq.protocol.sink_documents import CommitOutcome, Participant
+from rocketq.protocol.documents.sinks import CommitOutcome, Participant
 from rocketq.sinks.sink import Sink
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rocketq.errors import NameServersUnreachable
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.route_cache import RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import ClusterView
+from rocketq.protocol.documents.nameserver import ClusterView
 
 
 @dataclass(frozen=True, slots=True)

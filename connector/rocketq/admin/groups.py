@@ -16,7 +16,7 @@ from rocketq.errors import InvalidConfiguration, QueueNotFound, TopicNotFound
 from rocketq.errors.group_errors import GroupNotFound, MembersActive
 from rocketq.model import GroupKind, MessageModel, MessageQueue
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     CloneRequest,
     Difference,
     GroupDescription,

@@ -6,7 +6,7 @@ from rocketq.errors import NotFound
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity
+from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity
 
 
 class LiveMasters:

@@ -6,8 +6,8 @@ from rocketq.errors import NotFound
 from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import MASTER_ID
-from rocketq.protocol.replication_documents import ReplicationStatus
+from rocketq.protocol.documents.nameserver import MASTER_ID
+from rocketq.protocol.documents.replication import ReplicationStatus
 
 #: An election or a handover waits for the register, and for the slaves.
 COMMAND_TIMEOUT_MS = 10_000

@@ -9,7 +9,7 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration
 from rocketq.errors.sink_errors import CoordinatorConflict, SinkNotFound
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.sink_documents import SinkDescription, SinkListing
+from rocketq.protocol.documents.sinks import SinkDescription, SinkListing
 
 
 @dataclass(frozen=True, slots=True)

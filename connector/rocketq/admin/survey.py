@@ -27,7 +27,7 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import BrokerUnreachable, NameServersUnreachable, RocketqError
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.nameserver_documents import BrokerIdentity
+from rocketq.protocol.documents.nameserver import BrokerIdentity
 
 #: Calls at the same time; each waits for one broker.
 WORKERS: Final = 16

@@ -32,8 +32,8 @@ from rocketq.model import MessageQueue, TopicConfig
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import AlterTopicRequest, CreateTopicRequest, TopicDescription
-from rocketq.protocol.nameserver_documents import BrokerIdentity
+from rocketq.protocol.documents.broker import AlterTopicRequest, CreateTopicRequest, TopicDescription
+from rocketq.protocol.documents.nameserver import BrokerIdentity
 from rocketq.protocol.rules.reserved_names import check_user_topic
 
 log = logging.getLogger("rocketq.admin.topics")

@@ -10,7 +10,7 @@ from rocketq.model import TransactionState
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.transaction_documents import (
+from rocketq.protocol.documents.transactions import (
     DecideAnswer,
     TransactionDescription,
     TransactionDocument,

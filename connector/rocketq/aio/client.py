@@ -30,15 +30,20 @@ from rocketq.aio.administration import (
     AsyncTimers,
 )
 from rocketq.aio.blocking_calls import BlockingCalls
-from rocketq.aio.consumer import AsyncConsumer
+from rocketq.aio.consuming.group_consumer import AsyncConsumer
+from rocketq.aio.consuming.listener import (
+    AsyncFunction,
+    AsyncListener,
+    ListenerOpening,
+    checked_coroutine_function,
+)
+from rocketq.aio.consuming.pull_consumer import AsyncPullConsumer
+from rocketq.aio.consuming.simple_consumer import AsyncSimpleConsumer
 from rocketq.aio.home_loop import HomeLoop
-from rocketq.aio.listener import AsyncFunction, AsyncListener, ListenerOpening, checked_coroutine_function
-from rocketq.aio.loop_producer import LoopProducer
 from rocketq.aio.opening import Opening
-from rocketq.aio.producer import AsyncProducer
-from rocketq.aio.pull_consumer import AsyncPullConsumer
-from rocketq.aio.simple_consumer import AsyncSimpleConsumer
-from rocketq.aio.transactions import AsyncTransactionProducer
+from rocketq.aio.producing.loop_producer import LoopProducer
+from rocketq.aio.producing.producer import AsyncProducer
+from rocketq.aio.producing.transactions import AsyncTransactionProducer
 from rocketq.client import Client
 from rocketq.clock import Clock
 from rocketq.config import (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.cli.completion import complete_group
-from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import done, output_option, say, show
-from rocketq.cli.query import Moment
+from rocketq.cli.messages.query import Moment
+from rocketq.cli.terminal.completion import complete_group
+from rocketq.cli.terminal.connection import administration, nameservers_option
+from rocketq.cli.terminal.output import done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.admin.cluster import ClusterAdmin
     from rocketq.admin.groups import GroupMember, QueueMove
-    from rocketq.protocol.group_documents import GroupSettings, StartRule
+    from rocketq.protocol.documents.groups import GroupSettings, StartRule
 
 LIST_COLUMNS: Final = ("group", "kind", "members", "topics", "brokers", "enabled")
 PROGRESS_COLUMNS: Final = ("topic", "broker", "queue", "committed", "max", "lag", "lag_ms", "owner")
@@ -229,7 +229,7 @@ def reset(
       rocketq group reset billing --topic orders --offset 17 --queue broker-a/0
     """
     from rocketq.model import MessageQueue
-    from rocketq.protocol.group_documents import ResetTarget
+    from rocketq.protocol.documents.groups import ResetTarget
 
     if sum(each is not None for each in (end, offset, at_us)) != 1:
         raise click.UsageError("Give one of --to, --offset and --time.")
@@ -330,7 +330,7 @@ def _queue(text: str) -> tuple[str, int]:
 
 def _start_rule(where: str | None, at_us: int | None) -> StartRule | None:
     from rocketq.model import StartFrom
-    from rocketq.protocol.group_documents import StartRule
+    from rocketq.protocol.documents.groups import StartRule
 
     if where is not None and at_us is not None:
         raise click.UsageError("Give one of --start and --start-time.")

@@ -17,30 +17,15 @@ from typing import Any, Final
 import rich_click as click
 
 from rocketq import errors
-from rocketq.cli import (
-    bench,
-    cluster,
-    completion,
-    configuration,
-    console,
-    context,
-    dead_letters,
-    doctor,
-    export,
-    groups,
-    leases,
-    local,
-    messages,
-    query,
-    servers,
-    sinks,
-    timers,
-    topics,
-    traces,
-    transactions,
-)
-from rocketq.cli.contexts import ContextNotFound
-from rocketq.cli.output import FORMATS, output_option, say, show_one
+from rocketq.cli import groups, sinks, topics
+from rocketq.cli.brokers import cluster
+from rocketq.cli.local import configuration, console, doctor, servers
+from rocketq.cli.local import status as local
+from rocketq.cli.messages import bench, dead_letters, export, leases, query, timers, traces, transactions
+from rocketq.cli.messages import produce_consume as messages
+from rocketq.cli.terminal import completion, context
+from rocketq.cli.terminal.contexts import ContextNotFound
+from rocketq.cli.terminal.output import FORMATS, output_option, say, show_one
 from rocketq.errors import (
     group_errors,
     lease_errors,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.cli.connection import administration, nameservers_option
-from rocketq.cli.output import confirm, done, output_option, say, show
+from rocketq.cli.terminal.connection import administration, nameservers_option
+from rocketq.cli.terminal.output import confirm, done, output_option, say, show
 
 if TYPE_CHECKING:
-    from rocketq.protocol.sink_documents import SinkDescription
+    from rocketq.protocol.documents.sinks import SinkDescription
 
 LIST_COLUMNS: Final = ("sink", "coordinator", "query", "run", "decided", "pending", "staged", "staged_bytes")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.cli.completion import complete_topic
-from rocketq.cli.connection import administration, connect, described, nameservers_option
-from rocketq.cli.output import confirm, done, output_option, say, show
+from rocketq.cli.terminal.completion import complete_topic
+from rocketq.cli.terminal.connection import administration, connect, described, nameservers_option
+from rocketq.cli.terminal.output import confirm, done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.model import TopicConfig

@@ -14,7 +14,7 @@ from rocketq.admin.groups import GroupOverview
 from rocketq.admin.survey import Answers
 from rocketq.console.formats import duration
 from rocketq.console.observer import Observation
-from rocketq.protocol.broker_documents import BrokerStatistics
+from rocketq.protocol.documents.broker import BrokerStatistics
 
 #: A group whose oldest unread message is older than this lags.
 LAG_AGE_MS: Final = 60_000

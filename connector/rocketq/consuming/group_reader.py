@@ -41,8 +41,8 @@ from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
 from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.group_documents import Difference, Heartbeat, StartRule, Subscription
-from rocketq.protocol.return_documents import ReturnedMessage
+from rocketq.protocol.documents.groups import Difference, Heartbeat, StartRule, Subscription
+from rocketq.protocol.documents.returns import ReturnedMessage
 from rocketq.protocol.rules.reserved_names import check_user_group
 from rocketq.protocol.rules.returned_messages import REASON_CHARACTERS_MAX
 

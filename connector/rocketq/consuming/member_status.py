@@ -6,7 +6,7 @@ from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.handling_watch import Overdue
 from rocketq.consuming.receive_hooks import ReceiveHook
 from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import Difference
+from rocketq.protocol.documents.groups import Difference
 
 
 class MemberStatus:

@@ -36,7 +36,7 @@ from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 
 

@@ -22,7 +22,7 @@ from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, InternalError, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.send_slot import SendSlot
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.returns import (
     RETURNED_MESSAGES_MAX,
     ReturnAnswer,
     ReturnedMessage,

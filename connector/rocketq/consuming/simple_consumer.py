@@ -28,9 +28,9 @@ from rocketq.net.broker_api import master_of
 from rocketq.net.lease_api import LeaseApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import WAIT_MS_MAX
-from rocketq.protocol.group_documents import StartRule
-from rocketq.protocol.lease_documents import (
+from rocketq.protocol.documents.broker import WAIT_MS_MAX
+from rocketq.protocol.documents.groups import StartRule
+from rocketq.protocol.documents.leases import (
     HANDLES_MAX,
     INVISIBLE_MS_MAX,
     RECEIVE_MESSAGES,

@@ -29,7 +29,7 @@ from rocketq.errors import (
 )
 from rocketq.errors.admission_errors import ServerStopping
 from rocketq.http_server.byte_budget import Claim
-from rocketq.protocol.broker_documents import JSON, encode
+from rocketq.protocol.documents.broker import JSON, encode
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]

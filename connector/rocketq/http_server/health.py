@@ -26,7 +26,7 @@ from starlette.responses import Response
 
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.broker_documents import BrokerVersion
+from rocketq.protocol.documents.broker import BrokerVersion
 
 #: Returns what keeps the service from being ready, by name; empty when it is.
 Readiness = Callable[[], Awaitable[dict[str, str]]]

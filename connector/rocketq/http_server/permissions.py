@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rocketq.protocol.broker_documents import JSON
+from rocketq.protocol.documents.broker import JSON
 
 _RULE: Final = "__rocketq_rule__"
 

@@ -37,9 +37,9 @@ from rocketq.local_cluster.server_process import (
     stop_all,
 )
 from rocketq.model import FlushMode
-from rocketq.protocol.broker_documents import decode
-from rocketq.protocol.nameserver_documents import MASTER_ID, ClusterView
-from rocketq.protocol.replication_documents import ReplicationStatus
+from rocketq.protocol.documents.broker import decode
+from rocketq.protocol.documents.nameserver import MASTER_ID, ClusterView
+from rocketq.protocol.documents.replication import ReplicationStatus
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
 REPLICAS_MAX: Final = 9

@@ -25,9 +25,9 @@ from rocketq.net.transport import (
     TransportFailure,
     path_of,
 )
-from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     BrokerStatistics,
     ClockRequest,
@@ -43,11 +43,8 @@ from rocketq.protocol.broker_documents import (
     TopicListing,
     TopicOffsets,
 )
-from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
-from rocketq.protocol.json_codec import decode
-from rocketq.protocol.nameserver_documents import MASTER_ID, TopicRoute
-from rocketq.protocol.send_number import NUMBER, SendNumber
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.nameserver import MASTER_ID, TopicRoute
+from rocketq.protocol.documents.sinks import (
     AbortBatchAnswer,
     AbortBatchRequest,
     BeginRunRequest,
@@ -64,6 +61,9 @@ from rocketq.protocol.sink_documents import (
     StagedAnswer,
     StageName,
 )
+from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
+from rocketq.protocol.json_codec import decode
+from rocketq.protocol.send_number import NUMBER, SendNumber
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import path_of
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffsets
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffsets
+from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimRequest,
     CloneRequest,
@@ -30,7 +30,7 @@ from rocketq.protocol.group_documents import (
     ResetRequest,
     SetGroupRequest,
 )
-from rocketq.protocol.return_documents import (
+from rocketq.protocol.documents.returns import (
     DeadLetterMarks,
     ResendAnswer,
     ResendRequest,

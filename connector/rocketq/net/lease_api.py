@@ -7,9 +7,8 @@ from typing import Final
 
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, Transport, path_of
-from rocketq.protocol.broker_documents import JSON
-from rocketq.protocol.json_codec import encode
-from rocketq.protocol.lease_documents import (
+from rocketq.protocol.documents.broker import JSON
+from rocketq.protocol.documents.leases import (
     AckAnswer,
     AckRequest,
     InvisibleTimeAnswer,
@@ -18,6 +17,7 @@ from rocketq.protocol.lease_documents import (
     ReceiveAnswer,
     ReceiveRequest,
 )
+from rocketq.protocol.json_codec import encode
 
 _JSON_BODY: Final = {"content-type": JSON}
 

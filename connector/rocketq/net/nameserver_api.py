@@ -11,7 +11,7 @@ from typing import Any
 from rocketq.errors import NameServersUnreachable
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import Query, Transport, TransportFailure, path_of
-from rocketq.protocol.nameserver_documents import (
+from rocketq.protocol.documents.nameserver import (
     ClusterView,
     HeartbeatAnswer,
     HeartbeatRequest,

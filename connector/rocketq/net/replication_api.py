@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketq.errors import BrokerUnreachable
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import Transport, TransportFailure, path_of
-from rocketq.protocol.replication_documents import (
+from rocketq.protocol.documents.replication import (
     HandOverRequest,
     OfficeAnswer,
     PromoteRequest,

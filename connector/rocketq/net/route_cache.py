@@ -36,7 +36,7 @@ from rocketq.errors import (
 )
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import BrokerIdentity, ClusterView, TopicList, TopicRoute
+from rocketq.protocol.documents.nameserver import BrokerIdentity, ClusterView, TopicList, TopicRoute
 from rocketq.protocol.rules.reserved_names import check_name
 
 log = logging.getLogger("rocketq.net.route_cache")

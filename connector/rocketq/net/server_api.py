@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from rocketq.errors import RocketqError
 from rocketq.net.transport import CONTROL_BYTES_MAX, Body, Query, Response, Transport, TransportFailure
-from rocketq.protocol.broker_documents import JSON, BrokerVersion
+from rocketq.protocol.documents.broker import JSON, BrokerVersion
 from rocketq.protocol.json_codec import decode, encode
 
 T = TypeVar("T")

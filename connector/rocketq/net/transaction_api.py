@@ -10,8 +10,8 @@ from typing import Final
 from rocketq.model import TransactionState
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, Body, Query, Transport, path_of
-from rocketq.protocol import broker_documents as calls
-from rocketq.protocol.transaction_documents import (
+from rocketq.protocol.documents import broker as calls
+from rocketq.protocol.documents.transactions import (
     ChecksAnswer,
     DecideAnswer,
     HalfAnswer,

@@ -64,9 +64,9 @@ from rocketq.producing.selection.queue_selectors import (
 )
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.unique_ids import UNIQUE_IDS
+from rocketq.protocol.documents.sinks import StageName
 from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_topic
-from rocketq.protocol.sink_documents import StageName
 
 log = logging.getLogger("rocketq.producing.producer")
 

@@ -19,7 +19,7 @@ from rocketq.errors import RocketqError
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.group_documents import HEARTBEAT_MS, ProducerHeartbeat
+from rocketq.protocol.documents.groups import HEARTBEAT_MS, ProducerHeartbeat
 from rocketq.protocol.rules.reserved_names import check_user_group
 
 log = logging.getLogger("rocketq.producing.producer_sessions")

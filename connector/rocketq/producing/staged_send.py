@@ -17,7 +17,7 @@ from rocketq.model import MessageQueue, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.send_slot import SendSlot
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
-from rocketq.protocol.sink_documents import Participant, StageName
+from rocketq.protocol.documents.sinks import Participant, StageName
 
 
 @dataclass(frozen=True, slots=True)

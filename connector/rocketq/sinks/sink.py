@@ -43,8 +43,7 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.rules.reserved_names import check_name
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     AbortBatchAnswer,
     CommitBatchAnswer,
     CommitBatchRequest,
@@ -54,6 +53,7 @@ from rocketq.protocol.sink_documents import (
     SinkDescription,
     StageName,
 )
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq.sinks.coordinator_lookup import Coordinators
 
 log = logging.getLogger("rocketq.sinks.sink")

@@ -8,7 +8,7 @@ from rocketq.clock import Clock
 from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue
 from rocketq.producing.attempts.send_trace import TracedAttempt
 from rocketq.producing.transactions.transaction_trace import TransactionAnswer
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq.tracing.records import TraceRecord, TraceType
 from rocketq.tracing.sent_messages import SentMessages
 from rocketq.tracing.trace_sender import TraceSender

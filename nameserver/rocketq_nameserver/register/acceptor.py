@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rocketq.errors.replication_errors import AcceptorFailed
-from rocketq.protocol.register_documents import (
+from rocketq.protocol.documents.register import (
     NO_BALLOT,
     NO_VALUE,
     AcceptorAnswer,

@@ -14,14 +14,14 @@ from rocketq.http_server.error_answers import read_body
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.json_codec import decode_request
-from rocketq.protocol.register_documents import (
+from rocketq.protocol.documents.register import (
     RECORD_CHARS_MAX,
     AcceptorAnswer,
     AcceptRequest,
     Ballot,
     PrepareRequest,
 )
+from rocketq.protocol.json_codec import decode_request
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_nameserver.register.acceptor import Acceptor
 

@@ -15,7 +15,7 @@ from rocketq.http_server.runner import Binding, ServerThread
 from rocketq.local_cluster.server_process import ServerProcess
 from rocketq.model import TopicConfig
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.protocol.nameserver_documents import BrokerIdentity, DataVersion, UnregisterRequest
+from rocketq.protocol.documents.nameserver import BrokerIdentity, DataVersion, UnregisterRequest
 from rocketq_broker.app import create_app
 from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.config import BrokerConfig

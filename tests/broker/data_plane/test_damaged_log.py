@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import ARROW_STREAM, JSON, NEXT_OFFSET_HEADER
+from rocketq.protocol.documents.broker import ARROW_STREAM, JSON, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker

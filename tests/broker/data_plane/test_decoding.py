@@ -14,7 +14,7 @@ import pytest
 from rocketq import LocalCluster
 from rocketq.errors import SystemBusy
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import ARROW_STREAM, JSON
+from rocketq.protocol.documents.broker import ARROW_STREAM, JSON
 from rocketq_broker.data_plane.decoding_memory import (
     ARROW_FACTOR,
     JSON_FACTOR,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from rocketq.model import Message
-from rocketq.protocol import broker_documents as calls
+from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.frame_slices import open_frames
 from tests.support.http_client import Answer, Http, stream
 

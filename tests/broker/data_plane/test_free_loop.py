@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketq.model import Message
-from rocketq_broker.data_plane import send
+from rocketq_broker.data_plane.sends import send
 from rocketq_broker.store.disk.files import DiskUsage, NotCached, OSFile, OSFiles
 from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketq.clock import ManualClock
 from rocketq.model import MessageQueue
 from rocketq.protocol.stored_rows import stored_messages
-from rocketq_broker.data_plane.leased_reads import Look, QueueCall, look
+from rocketq_broker.data_plane.reads.leased_reads import Look, QueueCall, look
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.machines.queue_leases import offsets_of
 from tests.support.driver import Driver, config, opened

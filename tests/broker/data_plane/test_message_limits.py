@@ -9,7 +9,7 @@ from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX, Message
 from rocketq.protocol.arrow import stream_reader as ipc
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
-from rocketq_broker.data_plane.message_limits import PROPERTIES_BYTES_MAX, admit
+from rocketq_broker.data_plane.sends.message_limits import PROPERTIES_BYTES_MAX, admit
 
 LIMIT = 1000
 

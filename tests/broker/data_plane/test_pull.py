@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import ARROW_STREAM, FRAMES, JSON
+from rocketq.protocol.documents.broker import ARROW_STREAM, FRAMES, JSON
 from rocketq.protocol.frame_slices import open_frames
 from tests.broker.conftest import StartBroker
 from tests.support.conditions import wait_until

@@ -12,7 +12,7 @@ from rocketq.protocol import frame
 from rocketq.protocol.arrow import stream_reader as ipc
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.message_schema import from_messages
-from rocketq_broker.data_plane import pull_formats as forms
+from rocketq_broker.data_plane.reads import pull_formats as forms
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

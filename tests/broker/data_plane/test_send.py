@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from rocketq.model import Message
-from rocketq.protocol import broker_documents as calls
 from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
 from tests.broker.conftest import StartBroker

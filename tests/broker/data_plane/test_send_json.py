@@ -6,7 +6,7 @@ import pytest
 
 from rocketq.errors import InvalidRequest
 from rocketq.model import Message
-from rocketq_broker.data_plane.send_json import read_document
+from rocketq_broker.data_plane.sends.send_json import read_document
 
 
 def test_every_field_has_its_place() -> None:

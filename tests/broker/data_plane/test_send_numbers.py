@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import OCTET_STREAM
+from rocketq.protocol.documents.broker import OCTET_STREAM
 from tests.support.http_client import Http, stream
 
 PLAIN = {"content-type": OCTET_STREAM}

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import OCTET_STREAM
+from rocketq.protocol.documents.broker import OCTET_STREAM
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.plain_message import PROPERTY_PREFIX, parameters_of
-from rocketq_broker.data_plane import small_send
 from rocketq_broker.data_plane.query_parameters import parse
-from rocketq_broker.data_plane.send_plain import PLAIN_PARAMETERS, read_message
+from rocketq_broker.data_plane.sends import small_send
+from rocketq_broker.data_plane.sends.send_plain import PLAIN_PARAMETERS, read_message
 from tests.broker.conftest import StartBroker
 from tests.protocol.strategies import MESSAGES
 from tests.support.http_client import ARROW, Answer, Http, stream

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimedOffset,
     GroupMembers,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.model import MessageModel, StartFrom
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     DifferenceKind,
     GroupSettings,
     Heartbeat,

@@ -17,8 +17,8 @@ from rocketq.errors import (
     QueuesOwned,
 )
 from rocketq.model import GroupKind, MessageModel, StartFrom
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.groups import (
     CloneRequest,
     QueueOfTopic,
     ResetRequest,

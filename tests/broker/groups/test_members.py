@@ -29,7 +29,7 @@ from rocketq.errors import (
 )
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import MessageModel, StartFrom
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     DifferenceKind,
     Heartbeat,
     ProducerHeartbeat,

@@ -11,8 +11,8 @@ import pytest
 
 from rocketq.clock import SystemClock
 from rocketq.errors import SystemBusy
-from rocketq.protocol.broker_documents import CreateTopicRequest
-from rocketq.protocol.group_documents import ClaimRequest, Heartbeat, QueueOfTopic, Subscription
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.groups import ClaimRequest, Heartbeat, QueueOfTopic, Subscription
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.runtime.loop_bridge import Completions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketq.protocol.group_documents import SetGroupRequest
+from rocketq.protocol.documents.groups import SetGroupRequest
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.broker.groups.group_member import GroupMember
 from tests.broker.leases.test_lease_routes import ack, change, give_back, handles, post, receive

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rocketq.protocol.documents.groups import QueueOfTopic
+from rocketq.protocol.documents.returns import ReturnAnswer, ReturnedMessage, ReturnRequest
 from rocketq.protocol.frame_slices import FrameSlice
-from rocketq.protocol.group_documents import QueueOfTopic
-from rocketq.protocol.return_documents import ReturnAnswer, ReturnedMessage, ReturnRequest
 from tests.broker.groups.group_member import GroupMember
 from tests.support.http_client import Http
 

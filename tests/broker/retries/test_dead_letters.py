@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rocketq.errors import InvalidRequest
-from rocketq.protocol.broker_documents import AlterTopicRequest
-from rocketq.protocol.return_documents import OffsetRange, ResendAnswer, ResendOutcome, ResendRequest
+from rocketq.protocol.documents.broker import AlterTopicRequest
+from rocketq.protocol.documents.returns import OffsetRange, ResendAnswer, ResendOutcome, ResendRequest
 from tests.broker.retries.conftest import DEAD, FailingMember
 from tests.support.http_client import Http
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import ClaimLost, GroupNotFound, InvalidRequest, NoPermission, TopicNotFound
-from rocketq.protocol.group_documents import SetGroupRequest, Subscription
-from rocketq.protocol.return_documents import ReturnRequest
+from rocketq.protocol.documents.groups import SetGroupRequest, Subscription
+from rocketq.protocol.documents.returns import ReturnRequest
 from tests.broker.retries.conftest import DEAD, RETRY, FailingMember
 from tests.support.http_client import Http
 

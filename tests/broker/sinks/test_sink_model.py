@@ -16,7 +16,7 @@ import pytest
 
 from rocketq.errors import RemoteError
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers, BatchNotDecided, ParticipantUnknown
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CommitBatchRequest,
     CommitOutcome,
     OnDecided,

@@ -17,7 +17,7 @@ from rocketq.errors.sink_errors import (
 )
 from rocketq.model import Message
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CommitBatchAnswer,
     CommitBatchRequest,
     CommitOutcome,

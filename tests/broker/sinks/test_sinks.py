@@ -16,8 +16,8 @@ from rocketq.errors.sink_errors import (
     SinkQueryChanged,
     StageNotFound,
 )
-from rocketq.protocol.broker_documents import CreateTopicRequest
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.sinks import (
     CheckBatchRequest,
     CommitBatchRequest,
     CommitOutcome,

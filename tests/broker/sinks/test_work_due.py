@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketq.protocol.sink_documents import Participant
+from rocketq.protocol.documents.sinks import Participant
 from rocketq_broker.sinks.work_due import CheckDue, DropDue, publications_due, stages_due
 from rocketq_broker.store.machines.machine import HeldFrame
 from rocketq_broker.store.sinks.changes import (

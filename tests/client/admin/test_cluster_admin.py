@@ -15,7 +15,7 @@ from rocketq.errors.group_errors import GroupNotFound
 from rocketq.errors.sink_errors import SinkNotFound
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
 from tests.support.patience import PatientClient, patient_transport
 
 #: Nothing listens there: the port is reserved (RFC 6335, tcpmux).

@@ -12,8 +12,8 @@ from rocketq.errors import InvalidConfiguration, QueueNotFound, TopicNotFound
 from rocketq.errors.group_errors import GroupNotFound, MembersActive
 from rocketq.model import GroupKind, MessageModel, MessageQueue
 from rocketq.net.broker_api import BrokerApi, master_of
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.groups import (
     Heartbeat,
     QueueOfTopic,
     ResetTarget,

@@ -16,7 +16,7 @@ from rocketq import (
     LocalCluster,
     Tag,
 )
-from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS_MIN
+from rocketq.protocol.documents.groups import SESSION_TIMEOUT_MS_MIN
 from tests.client.aio.asyncio_support import WAIT_MS, numbers, run, take, until
 from tests.client.consuming.groups_support import fill, one_queue
 from tests.support.conditions import wait_until

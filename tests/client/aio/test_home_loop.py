@@ -10,7 +10,7 @@ import numpy as np
 
 from rocketq import AsyncSendFuture, MessageQueue, SendResult, SendStatus
 from rocketq.aio.home_loop import HomeLoop, News
-from rocketq.aio.send_future import Outcomes
+from rocketq.aio.producing.send_future import Outcomes
 from rocketq.consuming.fetching.changes import Changes
 from rocketq.producing.accumulation.send_future import BatchOutcome
 

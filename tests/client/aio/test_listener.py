@@ -120,7 +120,7 @@ def test_an_exception_is_logged_and_its_message_is_not_acknowledged(
         reasons = {each.body: each.reason async for each in client.dead_letters("al-fail").list()}
         assert reasons == {b"1": "ArithmeticError: one", b"2": "CancelledError: "}
 
-    with caplog.at_level(logging.ERROR, "rocketq.aio.listener"):
+    with caplog.at_level(logging.ERROR, "rocketq.aio.consuming.listener"):
         run(cluster, work)
     assert "ArithmeticError: one" in caplog.text
     assert "CancelledError" in caplog.text

@@ -13,8 +13,8 @@ import rocketq
 from rocketq import AsyncClient, Client, HalfMessage, LocalCluster, TransactionState
 from rocketq.admin.groups import GroupAdmin
 from rocketq.aio.administration import AsyncDeadLetters, AsyncGroupAdmin, AsyncQuery, AsyncSink, AsyncTimers
-from rocketq.aio.batch_sender import AsyncBatchSender
 from rocketq.aio.opening import Opening
+from rocketq.aio.producing.batch_sender import AsyncBatchSender
 from rocketq.dead_letters import DeadLetters
 from rocketq.message_lookup import Query
 from rocketq.producing.batch_sender import BatchSender

@@ -24,7 +24,7 @@ from rocketq import (
     Tag,
 )
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import SetGroupRequest
+from rocketq.protocol.documents.groups import SetGroupRequest
 from tests.client.consuming.groups_support import fill, numbers, one_queue, shares, take, wait_for_shares
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient, patient_transport

@@ -13,7 +13,7 @@ from rocketq import Client, ConsumedMessage, GroupDisabled, LocalCluster
 from rocketq.clock import ManualClock
 from rocketq.errors import ClaimLost, MemberUnknown
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import QueueOfTopic, ResetRequest, ResetTarget, SetGroupRequest
+from rocketq.protocol.documents.groups import QueueOfTopic, ResetRequest, ResetTarget, SetGroupRequest
 from tests.client.consuming.groups_support import fill, numbers, one_queue, take, wait_for_shares
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient, patient_transport

@@ -10,7 +10,7 @@ from rocketq import Client, LocalCluster, RocketqError
 from rocketq.errors import QueuesOwned
 from rocketq.model import GroupKind
 from rocketq.net.broker_api import BrokerApi, master_of
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
 from tests.client.consuming.groups_support import one_queue, take
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient, patient_transport

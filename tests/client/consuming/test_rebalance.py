@@ -20,7 +20,7 @@ from rocketq.consuming.members.rebalance import (
     shares_of,
 )
 from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import ClaimedOffset, GroupMembers, TopicMembers
+from rocketq.protocol.documents.groups import ClaimedOffset, GroupMembers, TopicMembers
 
 QUEUES = [MessageQueue("t", broker, n) for broker in ("a", "b") for n in range(4)]
 

@@ -20,8 +20,8 @@ from rocketq.errors import (
 )
 from rocketq.net.route_cache import RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
-from rocketq.protocol.broker_documents import encode
-from rocketq.protocol.nameserver_documents import BrokerData, QueueData, TopicList, TopicRoute
+from rocketq.protocol.documents.broker import encode
+from rocketq.protocol.documents.nameserver import BrokerData, QueueData, TopicList, TopicRoute
 from tests.support.small_server import Answer, Asked, SmallServer
 
 

@@ -29,7 +29,7 @@ from rocketq import (
 from rocketq.errors import UnsupportedMediaType
 from rocketq.producing.attempts.parcels import parcels
 from rocketq.producing.selection.queue_selectors import QueueSlice
-from rocketq.protocol.broker_documents import OCTET_STREAM
+from rocketq.protocol.documents.broker import OCTET_STREAM
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
 from tests.support.patience import PatientClient

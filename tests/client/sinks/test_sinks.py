@@ -27,7 +27,7 @@ from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Response, Transport
 from rocketq.producing.producer import Producer
 from rocketq.producing.staged_send import StagedSlice, participants, rows_by_topic
-from rocketq.protocol.sink_documents import CommitOutcome, OnDecided
+from rocketq.protocol.documents.sinks import CommitOutcome, OnDecided
 from rocketq.sinks.coordinator_lookup import Coordinators
 from rocketq.sinks.sink import Sink
 from tests.support.patience import PatientClient, patient_transport

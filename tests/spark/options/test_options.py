@@ -20,7 +20,7 @@ from pyspark_rocketq.options.position_syntax import AtOffsets, AtTime, AtTimes, 
 from pyspark_rocketq.options.table import OPTIONS, Use
 from rocketq.errors import InvalidConfiguration, InvalidFilter
 from rocketq.model import MessageQueue
-from rocketq.protocol.sink_documents import OnDecided
+from rocketq.protocol.documents.sinks import OnDecided
 
 BASE = {"nameservers": "http://127.0.0.1:9876", "subscribe": "orders"}
 SINK = {"nameservers": "http://127.0.0.1:9876", "topic": "orders"}

@@ -14,7 +14,7 @@ from pyspark_rocketq.read.batch_reader import RangePartition
 from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.model import MessageQueue
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
 from tests.support.spark_harness import Source, by_queue, fill, masters
 
 

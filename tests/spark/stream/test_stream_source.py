@@ -20,7 +20,7 @@ from rocketq.client import Client
 from rocketq.errors import InvalidConfiguration, RouteNotFound
 from rocketq.model import GroupKind, MessageQueue
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from tests.support.patience import PatientClient
 from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, grow, masters
 

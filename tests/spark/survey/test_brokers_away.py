@@ -20,7 +20,7 @@ from rocketq.client import Client
 from rocketq.errors import BrokerUnreachable
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from tests.support.patience import PatientClient, patient_transport
 from tests.support.spark_harness import Source, Stream, await_brokers, by_queue, fill, forget, masters
 

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_rocketq.connections import connection_to
 from rocketq import LocalCluster
-from rocketq.protocol.sink_documents import StageDescription
+from rocketq.protocol.documents.sinks import StageDescription
 from rocketq.sinks.coordinator_lookup import Coordinators
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient

@@ -16,7 +16,7 @@ from pyspark_rocketq.write.exactly_once import Batch, StagedCommit
 from pyspark_rocketq.write.writer import RocketqWriter
 from rocketq.client import Client
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers
-from rocketq.protocol.sink_documents import SinkDescription
+from rocketq.protocol.documents.sinks import SinkDescription
 from tests.support.spark_harness import Source
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rocketq.errors import BrokerUnavailable, TopicNotFound
 from rocketq.model import FlushMode, SendStatus
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.frame import peek
 from rocketq_broker.store.commit.ends import LogEnds, rule_of
 from rocketq_broker.store.errors import CorruptLog

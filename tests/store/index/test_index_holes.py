@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketq.clock import ManualClock
 from rocketq.model import Message
-from rocketq.protocol.broker_documents import QueueSpan, UncoveredRange
+from rocketq.protocol.documents.broker import QueueSpan, UncoveredRange
 from rocketq.protocol.frame import FrameHeader
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.open_files import Handles

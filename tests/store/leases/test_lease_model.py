@@ -19,8 +19,8 @@ from rocketq.clock import ManualClock
 from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.errors.lease_errors import LeasesOutstanding
 from rocketq.model import FlushMode
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset
-from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.leases import LeaseRefusal, ReceiptHandle
 from rocketq.protocol.rules.reserved_names import dead_letter_topic
 from rocketq_broker.store.machines.due_runs import TICK_MS
 from rocketq_broker.store.machines.queue_leases import offsets_of

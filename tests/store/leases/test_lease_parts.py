@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.clock import ManualClock
-from rocketq.protocol.broker_documents import GroupOffset
+from rocketq.protocol.documents.broker import GroupOffset
 from rocketq_broker.store.leases.lease_clock import LeaseClock
 from rocketq_broker.store.machines.due_runs import TICK_MS, DueRuns, end_of_lease
 from rocketq_broker.store.machines.queue_leases import masks, offsets_of, ranges_of, ranges_of_offsets

@@ -14,7 +14,7 @@ from rocketq.model import NO_OFFSET, Appended, FlushMode, Message
 from rocketq.protocol.frame import FrameKind, scan
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import Horizon
-from rocketq_broker.data_plane.send_delayed import held_batches
+from rocketq_broker.data_plane.sends.send_delayed import held_batches
 from rocketq_broker.store.commit.small_batches import QueueMessage
 from rocketq_broker.store.machines.slot_table import (
     KEPT_MS,

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from rocketq.errors import CorruptFrame
 from rocketq.model import Message, PullStatus, TimeBoundary
-from rocketq.protocol.broker_documents import AlterTopicRequest
+from rocketq.protocol.documents.broker import AlterTopicRequest
 from rocketq.protocol.frame import HEADER_BYTES
 from rocketq.protocol.frame_slices import open_frames
 from rocketq_broker.filters.pull_filter import parse_filter

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from rocketq.errors import RocketqError
 from rocketq.model import FlushMode
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.replication.fetching import compared
 from rocketq_broker.replication.group_record import ReplicaId
 from rocketq_broker.replication.slave_role import Append, BeginAt, Confirmed, CutTo, SlaveRole

@@ -10,7 +10,7 @@ import pytest
 
 from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode, SendStatus
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.frame import scan
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk

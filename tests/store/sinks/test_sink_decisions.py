@@ -24,8 +24,8 @@ from rocketq.errors.sink_errors import (
     SinkNotFound,
     SinkQueryChanged,
 )
-from rocketq.protocol.nameserver_documents import DataVersion
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.nameserver import DataVersion
+from rocketq.protocol.documents.sinks import (
     CheckBatchAnswer,
     CheckBatchRequest,
     CommitBatchRequest,

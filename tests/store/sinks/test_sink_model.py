@@ -18,7 +18,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.errors.sink_errors import StageNotFound
 from rocketq.model import FlushMode
-from rocketq.protocol.sink_documents import Staged, StageName
+from rocketq.protocol.documents.sinks import Staged, StageName
 from rocketq_broker.store.sinks.table import SinkPicture
 from rocketq_broker.store.state.state import Picture, decode_picture, encode
 from tests.support.disk import Disk

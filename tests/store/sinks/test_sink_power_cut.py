@@ -13,7 +13,7 @@ import pytest
 from rocketq.errors import RocketqError
 from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers
 from rocketq.model import FlushMode
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CommitBatchAnswer,
     CommitBatchRequest,
     CommitOutcome,

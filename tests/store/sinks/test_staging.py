@@ -15,8 +15,8 @@ import pytest
 from rocketq.errors import BrokerUnavailable, CorruptFrame, QueueNotFound, StoreFull
 from rocketq.errors.sink_errors import NotCoordinator, SinkBusy, StageNotFound
 from rocketq.model import FlushMode, Message
+from rocketq.protocol.documents.sinks import StageName
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.sink_documents import StageName
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.index.key_query import KeyQuery

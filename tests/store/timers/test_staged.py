@@ -11,9 +11,9 @@ import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.model import Message
+from rocketq.protocol.documents.sinks import Staged
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import NO_TIME, with_times
-from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from tests.support.driver import answer
 from tests.support.staging import NAME, publish

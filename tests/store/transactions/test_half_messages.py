@@ -17,7 +17,7 @@ from rocketq.errors.transaction_errors import (
     TransactionNotFound,
 )
 from rocketq.model import Message, TransactionState
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 from rocketq_broker.store.machines.transaction_table import DECIDED_MAX
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode

@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from rocketq.errors import BrokerUnavailable, StoreFull
 from rocketq.errors.transaction_errors import NotTransactionOwner, TransactionDecidedOtherwise
 from rocketq.model import FlushMode, TransactionState
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq_broker.store.config import TransactionPolicy
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC

@@ -10,7 +10,7 @@ import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.errors import Conflict, InvalidConfiguration, OffsetOutOfRange, StoreFull
-from rocketq.protocol.broker_documents import AlterTopicRequest
+from rocketq.protocol.documents.broker import AlterTopicRequest
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.files import DiskUsage, OSFiles
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketq.model import Appended, SendStatus
+from rocketq.protocol.documents.sinks import Staged
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.send_number import SendNumber
-from rocketq.protocol.sink_documents import Staged
 from rocketq_broker.store.commit.small_batches import Addressed
 from rocketq_broker.store.machines.machine import CopyName
 from rocketq_broker.store.machines.timer_table import TimerPlace

@@ -16,8 +16,8 @@ import msgspec
 
 from rocketq.errors.group_errors import QueuesOwned
 from rocketq.errors.lease_errors import ReceiveFilterDiffers
-from rocketq.protocol.broker_documents import GroupOffset
-from rocketq.protocol.lease_documents import LeaseRefusal, ReceiptHandle
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.leases import LeaseRefusal, ReceiptHandle
 from rocketq_broker.store.machines.claim_table import Place
 from rocketq_broker.store.machines.due_runs import end_of_lease
 from rocketq_broker.store.machines.group_table import OffsetsCommitted

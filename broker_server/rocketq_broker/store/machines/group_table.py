@@ -15,8 +15,8 @@ import msgspec
 from rpds import HashTrieMap
 
 from rocketq.model import GroupKind
-from rocketq.protocol.broker_documents import GroupOffset
-from rocketq.protocol.group_documents import GroupSettings
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.groups import GroupSettings
 from rocketq_broker.store.machines.lease_changes import LeasesSettled, LeasesTaken
 from rocketq_broker.store.machines.machine import Machine
 from rocketq_broker.store.machines.topic_table import TopicDeleted, TopicTable

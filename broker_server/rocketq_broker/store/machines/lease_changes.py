@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rocketq.protocol.broker_documents import GroupOffset
+from rocketq.protocol.documents.broker import GroupOffset
 from rocketq_broker.store.machines.queue_leases import Range
 
 

@@ -13,7 +13,7 @@ import msgspec
 from rpds import HashTrieMap
 
 from rocketq.model import TopicConfig
-from rocketq.protocol.nameserver_documents import DataVersion
+from rocketq.protocol.documents.nameserver import DataVersion
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rocketq.protocol.sink_documents import Participant
+from rocketq.protocol.documents.sinks import Participant
 
 
 class SinkRegistered(msgspec.Struct, frozen=True, tag="sink_registered"):

@@ -21,8 +21,7 @@ from rocketq.errors.sink_errors import (
     SinkQueryChanged,
     StageNotFound,
 )
-from rocketq.protocol.rules.reserved_names import check_name
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     CheckBatchAnswer,
     CheckBatchRequest,
     CommitBatchRequest,
@@ -32,6 +31,7 @@ from rocketq.protocol.sink_documents import (
     StageName,
     StageVerdict,
 )
+from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_broker.store.sinks.changes import (
     BatchDecided,
     BatchPublished,

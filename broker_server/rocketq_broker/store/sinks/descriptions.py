@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketq.protocol.sink_documents import (
+from rocketq.protocol.documents.sinks import (
     PendingBatch,
     PublicationDescription,
     SinkDescription,

@@ -24,8 +24,8 @@ from typing import ClassVar, Final, get_args
 
 from rpds import HashTrieMap
 
+from rocketq.protocol.documents.sinks import Participant
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.sink_documents import Participant
 from rocketq_broker.store.machines.machine import CopyName, HeldFrame, Holding, Machine
 from rocketq_broker.store.machines.topic_table import TopicDeleted, TopicTable
 from rocketq_broker.store.sinks.changes import (

@@ -22,8 +22,8 @@ from rocketq.errors import (
 from rocketq.errors.group_errors import ClaimLost, GroupNotFound, MembersActive, QueuesOwned
 from rocketq.errors.lease_errors import LeasesOutstanding
 from rocketq.model import StartFrom
-from rocketq.protocol.broker_documents import CommitOffsetsRequest, GroupOffset, GroupOffsets
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset, GroupOffsets
+from rocketq.protocol.documents.groups import (
     CloneRequest,
     GroupSettings,
     MemberCommit,

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from rocketq.protocol.broker_documents import GroupOffset
+from rocketq.protocol.documents.broker import GroupOffset
+from rocketq.protocol.documents.nameserver import DataVersion
 from rocketq.protocol.frame import FrameKind
-from rocketq.protocol.nameserver_documents import DataVersion
 from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.log.consume_queues import QueueRange
 from rocketq_broker.store.machines.claim_table import ClaimPicture, ClaimTable, QueuesClaimed

@@ -21,7 +21,7 @@ from rocketq.model import (
     Perm,
     TopicConfig,
 )
-from rocketq.protocol.broker_documents import (
+from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CreateTopicRequest,
 )

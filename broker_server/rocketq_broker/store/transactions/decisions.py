@@ -20,7 +20,7 @@ from rocketq.errors.transaction_errors import (
     TransactionNotFound,
 )
 from rocketq.model import TransactionState
-from rocketq.protocol.transaction_documents import HalfName
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq_broker.store.config import TransactionPolicy
 from rocketq_broker.store.machines.transaction_table import (
     Transaction,

@@ -8,7 +8,7 @@ from typing import Any
 from rocketq.admin.cluster import NameServerViews
 from rocketq.console.console import Call, Console, Page
 from rocketq.errors import NameServersUnreachable, NotFound
-from rocketq.protocol.nameserver_documents import MASTER_ID, BrokerIdentity
+from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity
 
 
 @dataclass(frozen=True, slots=True)

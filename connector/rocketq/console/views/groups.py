@@ -11,7 +11,7 @@ from rocketq.console.views.messages import moment_us
 from rocketq.errors import InvalidConfiguration, RocketqError
 from rocketq.errors.group_errors import GroupNotFound
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.group_documents import GroupDescription, ResetTarget
+from rocketq.protocol.documents.groups import GroupDescription, ResetTarget
 
 PAGE: Final = 100
 

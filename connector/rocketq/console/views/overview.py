@@ -8,7 +8,7 @@ from rocketq.admin.groups import overviews_of
 from rocketq.console.console import Call, Console, Page
 from rocketq.console.health import Facts, problems
 from rocketq.console.views.brokers import server_rows
-from rocketq.protocol.broker_documents import TopicListing
+from rocketq.protocol.documents.broker import TopicListing
 
 #: Groups that the first page lists.
 TOP_GROUPS = 8

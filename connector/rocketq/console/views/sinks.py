@@ -6,7 +6,7 @@ from rocketq.admin.sinks import summaries_of
 from rocketq.console.console import Call, Console, Page
 from rocketq.errors.sink_errors import SinkNotFound
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.sink_documents import SinkDescription
+from rocketq.protocol.documents.sinks import SinkDescription
 
 
 def sinks(console: Console, call: Call) -> Page:

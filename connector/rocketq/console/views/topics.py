@@ -10,7 +10,7 @@ from rocketq.console.console import Call, Console, Page
 from rocketq.errors import TopicNotFound
 from rocketq.model import Perm, QueueOffsets, StoredMessage, TopicConfig
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.broker_documents import TopicDescription
+from rocketq.protocol.documents.broker import TopicDescription
 from rocketq.protocol.rules.reserved_names import is_reserved_topic
 
 #: Topics, and messages, of one page.

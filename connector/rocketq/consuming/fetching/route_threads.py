@@ -18,7 +18,7 @@ from rocketq.model import MessageQueue
 from rocketq.net.broker_api import replica_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.nameserver_documents import TopicRoute
+from rocketq.protocol.documents.nameserver import TopicRoute
 
 log = logging.getLogger("rocketq.consuming.pull_consumer")
 

@@ -9,8 +9,8 @@ from rocketq.config import PullConsumerConfig, Reset
 from rocketq.errors import OffsetOutOfRange
 from rocketq.model import MessageQueue, StartFrom
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.broker_documents import TopicOffsets
-from rocketq.protocol.group_documents import StartRule
+from rocketq.protocol.documents.broker import TopicOffsets
+from rocketq.protocol.documents.groups import StartRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.group_documents import HeartbeatAnswer, StartRule
+from rocketq.protocol.documents.groups import HeartbeatAnswer, StartRule
 
 
 class BroadcastMember(Member):

@@ -30,7 +30,7 @@ from rocketq.errors import (
 )
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.group_documents import Difference, HeartbeatAnswer
+from rocketq.protocol.documents.groups import Difference, HeartbeatAnswer
 
 log = logging.getLogger("rocketq.consuming.members.member")
 

@@ -20,7 +20,7 @@ from rocketq.errors import BrokerUnreachable, ClientError, GroupDisabled, Member
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
-from rocketq.protocol.group_documents import SESSION_TIMEOUT_MS, GroupMembers, Heartbeat, HeartbeatAnswer
+from rocketq.protocol.documents.groups import SESSION_TIMEOUT_MS, GroupMembers, Heartbeat, HeartbeatAnswer
 
 #: So many heartbeats, and so many watches, come in a session timeout at least. Heartbeats alone keep it.
 HEARTBEATS_IN_A_SESSION: Final = 3

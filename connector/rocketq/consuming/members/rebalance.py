@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rocketq.consuming.allocation.view import AllocationStrategy, group_view
 from rocketq.model import MessageQueue
-from rocketq.protocol.group_documents import ClaimedOffset, GroupMembers
+from rocketq.protocol.documents.groups import ClaimedOffset, GroupMembers
 
 #: Waits before a claim that was refused is made again, while the owner gives the queue up.
 CLAIM_AGAIN_MS = (20, 50, 100, 200, 500, 1_000)

@@ -27,7 +27,7 @@ from rocketq.consuming.members.rebalance import Moves, again_in_ms, moves_to, pr
 from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.group_documents import (
+from rocketq.protocol.documents.groups import (
     ClaimedOffset,
     GroupMembers,
     HeartbeatAnswer,

@@ -15,7 +15,7 @@ from rocketq.model import UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.send_slot import SendSlot
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
-from rocketq.protocol.broker_documents import SendAnswer
+from rocketq.protocol.documents.broker import SendAnswer
 from rocketq.protocol.plain_message import query_of
 from rocketq.protocol.send_number import NUMBER, SendNumber
 

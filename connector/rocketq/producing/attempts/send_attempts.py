@@ -67,10 +67,10 @@ from rocketq.producing.attempts.send_trace import SendTrace, is_traced, traced, 
 from rocketq.producing.selection.broker_probe import PROBE_TIMEOUT_MS, BrokerProbe
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
 from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection
-from rocketq.protocol.broker_documents import CreateTopicRequest
+from rocketq.protocol.documents.broker import CreateTopicRequest
+from rocketq.protocol.documents.nameserver import TopicRoute
 from rocketq.protocol.hashing import hash_value
 from rocketq.protocol.message_schema import from_messages
-from rocketq.protocol.nameserver_documents import TopicRoute
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
 from rocketq.producing.attempts.posts import append_one
+from rocketq.protocol.documents.transactions import HalfAnswer, HalfName
 from rocketq.protocol.plain_message import parameters_of
-from rocketq.protocol.transaction_documents import HalfAnswer, HalfName
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.send_trace import is_traced
 from rocketq.producing.transactions.transaction_trace import TransactionAnswer, TransactionTrace, tell
-from rocketq.protocol.transaction_documents import CheckDocument
+from rocketq.protocol.documents.transactions import CheckDocument
 
 log = logging.getLogger("rocketq.producing.transactions.transaction_checks")
 

@@ -18,8 +18,8 @@ from rocketq.net.send_slot import SendSlot
 from rocketq.producing.attempts.parcels import Content, Parcel
 from rocketq.producing.attempts.send_trace import TracedAttempt, is_traced, told_of
 from rocketq.producing.transactions.half_send import HalfPost
+from rocketq.protocol.documents.transactions import HalfAnswer, HalfName
 from rocketq.protocol.rules.system_properties import TRACE_ON
-from rocketq.protocol.transaction_documents import HalfAnswer, HalfName
 
 log = logging.getLogger("rocketq.tracing")
 

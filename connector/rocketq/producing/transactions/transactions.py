@@ -64,10 +64,10 @@ from rocketq.producing.transactions.transaction_trace import (
     tell,
     traced_half,
 )
+from rocketq.protocol.documents.transactions import HalfName
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import is_timed
 from rocketq.protocol.rules.reserved_names import check_user_group, check_user_topic
-from rocketq.protocol.transaction_documents import HalfName
 
 log = logging.getLogger("rocketq.producing.transactions.transactions")
 

@@ -1,0 +1,1 @@
+"""What reads messages and offsets: pull, receive, find, offsets."""

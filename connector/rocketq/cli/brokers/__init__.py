@@ -1,0 +1,1 @@
+"""The commands that operate brokers: who is alive, duty, clocks, replicas."""

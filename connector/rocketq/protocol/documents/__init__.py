@@ -1,0 +1,1 @@
+"""The JSON documents that cross the wire, a file for each capability."""

@@ -1,0 +1,397 @@
+"""The calls to a broker: paths, headers, and the JSON documents both sides hold as values.
+
+`rocketq.protocol.json_codec` writes and reads the documents. Message batches are none: they travel as frames
+or Arrow streams.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from rocketq import model
+from rocketq.errors import InvalidRequest
+from rocketq.model import (
+    Appended,
+    DelayedMessage,
+    GroupKind,
+    Int64,
+    MessageQueue,
+    QueueOffsets,
+    SendStatus,
+    StoredMessage,
+    TimerStatus,
+    TopicConfig,
+)
+from rocketq.protocol.json_codec import decode as decode
+from rocketq.protocol.json_codec import decode_request as decode_request
+from rocketq.protocol.json_codec import encode as encode
+from rocketq.protocol.json_codec import prepare_documents
+
+FRAMES: Final = "application/vnd.rocketq.frames"
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+JSON: Final = "application/json"
+#: A message alone, in its plain form (`rocketq.protocol.plain_message`).
+OCTET_STREAM: Final = "application/octet-stream"
+
+#: Headers of a pull's answer.
+STATUS_HEADER: Final = "x-rocketq-status"
+NEXT_OFFSET_HEADER: Final = "x-rocketq-next-offset"
+MIN_OFFSET_HEADER: Final = "x-rocketq-min-offset"
+MAX_OFFSET_HEADER: Final = "x-rocketq-max-offset"
+INCARNATION_HEADER: Final = "x-rocketq-incarnation"
+SUGGESTED_BROKER_HEADER: Final = "x-rocketq-suggested-broker-id"
+
+#: The longest a server holds a call, and what it adds to a client's own deadline.
+WAIT_MS_MAX: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """Where each batch of one send went, in the order they were sent.
+
+    If something of it is delayed, `timers` has for each batch the id of its delayed message, and "" for a
+    batch that is not delayed or has more messages than one. Otherwise it is left out.
+    """
+
+    status: SendStatus
+    broker: str
+    topic: str
+    appended: tuple[Appended, ...] = field(hash=False)
+    timers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """min and max of every queue of a topic on one broker; the index is the queue id.
+
+    `total` is the sum of the max offsets: it grows with every message, so
+    "wait until there is more than I know" is one comparison.
+    """
+
+    topic: str
+    broker: str
+    incarnation: str
+    total: Int64
+    queues: tuple[QueueOffsets, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOffsets:
+    """The offset that a time names in each queue; the index is the queue id."""
+
+    topic: str
+    broker: str
+    incarnation: str
+    at_us: Int64
+    offsets: tuple[Int64, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicRequest:
+    """Create a topic; with `if_absent` an existing one is a success and stays as it is.
+
+    `automatic` marks creation on a producer's behalf: refused where the broker
+    does not allow automatic creation. `brokers` are the names of all broker groups that are to hold
+    the topic (`TopicConfig.brokers`), the asked one among them; to a topic that exists they are added.
+    """
+
+    read_queues: Int64 = 4
+    write_queues: Int64 = 4
+    perm: Int64 = 6
+    message_bytes_max: Int64 | None = None
+    retention_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
+    if_absent: bool = False
+    automatic: bool = False
+    brokers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopicRequest:
+    """Change what is given; queue counts may grow, and read and write counts shrink apart.
+
+    Fewer read queues are refused while the queues that would go unread hold messages, unless `force`.
+    `remove_brokers` are taken off the topic's record; no broker takes off itself.
+    """
+
+    read_queues: Int64 | None = None
+    write_queues: Int64 | None = None
+    perm: Int64 | None = None
+    message_bytes_max: Int64 | None = None
+    retention_ms: Int64 | None = None
+    retention_bytes: Int64 | None = None
+    remove_brokers: tuple[str, ...] = ()
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as this broker has it, with its offsets."""
+
+    broker: str
+    config: TopicConfig
+    total: Int64
+    queues: tuple[QueueOffsets, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """The topics of one broker."""
+
+    broker: str
+    topics: tuple[TopicConfig, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A group's progress in one queue of this broker: the next offset it will read."""
+
+    topic: str
+    queue: Int64
+    offset: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsetsRequest:
+    """Store a group's progress, not as one of its members (for those: `MemberCommit` in `groups.py`).
+
+    Offsets only advance, unless `reset` says they may go back. Queues that a member owns are refused unless
+    `force`: their owners then lose them. `kind` says who keeps this progress; None leaves it as it was.
+    """
+
+    offsets: tuple[GroupOffset, ...] = field(hash=False)
+    reset: bool = False
+    force: bool = False
+    kind: GroupKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """What this broker knows of a group's progress; a queue never committed is absent, not 0."""
+
+    broker: str
+    group: str
+    offsets: tuple[GroupOffset, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """One queue at run time; the times are of its first and last stored message, None if it is empty."""
+
+    queue: Int64
+    min: Int64
+    max: Int64
+    oldest_at_us: Int64 | None
+    newest_at_us: Int64 | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind in one queue: `lag` messages are stored and not yet consumed."""
+
+    group: str
+    queue: Int64
+    offset: Int64
+    lag: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatistics:
+    """A topic at run time, on one broker, with every group that committed progress in it."""
+
+    broker: str
+    topic: str
+    queues: tuple[QueueStatistics, ...] = field(hash=False)
+    groups: tuple[GroupLag, ...] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpan:
+    """The queue offsets [first, end) of one queue."""
+
+    queue: Int64
+    first: Int64
+    end: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class UncoveredRange:
+    """A part of a broker's log that a search could not look into: log offsets [log_begin, log_end).
+
+    Its messages were stored within [stored_from_us, stored_to_us]; None: that bound is not known. `queues`
+    are the offsets of the topic that was searched; None: the broker cannot tell them.
+    """
+
+    log_begin: Int64
+    log_end: Int64
+    stored_from_us: Int64 | None = None
+    stored_to_us: Int64 | None = None
+    queues: tuple[QueueSpan, ...] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """A broker at run time: its log (offsets), what waits (bytes, calls), and what it holds."""
+
+    broker: str
+    draining: bool
+    log_begin: Int64
+    log_end: Int64
+    durable_end: Int64
+    snapshot_position: Int64
+    index_position: Int64
+    queued_bytes: Int64
+    group_commits: Int64
+    held_calls: Int64
+    topics: Int64
+    queues: Int64
+    open_files: Int64
+    disk_total_bytes: Int64
+    disk_free_bytes: Int64
+    #: Parts of the log that cannot be read, as far as the key index met them.
+    index_holes: Int64 = 0
+    index_hole_bytes: Int64 = 0
+    #: Why nothing is deleted by age: "step" (the wall clock stepped forward by `clock_ahead_us`), "off" (time
+    #: passed that nobody saw; it counts from `believe_at_us` on), or "" while messages are deleted by age.
+    clock_doubt: str = ""
+    clock_ahead_us: Int64 = 0
+    believe_at_us: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """Take a broker's writes away (True), or give them back; reads go on either way."""
+
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """Agree that it is `at_us` now, so that a broker believes its clock again and deletes by age."""
+
+    at_us: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerVersion:
+    """`GET /version` of a broker or NameServer."""
+
+    service: str
+    version: str
+    protocol: Int64 = 1
+
+
+# --- searching ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDocument:
+    """One message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
+
+    message_id: str
+    queue: Int64
+    offset: Int64
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> StoredMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return StoredMessage(
+            MessageQueue(topic, broker, self.queue),
+            self.offset,
+            bytes_of(self.body, self.body_base64) or b"",
+            bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDocument:
+    """A delayed message; `key` and `body` as in a MessageDocument. A list leaves the body out."""
+
+    timer_id: str
+    queue: Int64
+    deliver_at_ms: Int64
+    status: TimerStatus
+    stored_at_us: Int64
+    born_at_us: Int64 | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = field(default=None, hash=False)
+    body: str | None = None
+    body_base64: str | None = None
+
+    def message(self, topic: str, broker: str) -> DelayedMessage:
+        """Return the message; raise InvalidRequest for bad base64."""
+        return DelayedMessage(
+            self.timer_id,
+            MessageQueue(topic, broker, self.queue),
+            self.deliver_at_ms,
+            self.status,
+            bytes_of(self.body, self.body_base64),
+            bytes_of(self.key, self.key_base64),
+            self.tag,
+            self.properties,
+            self.born_at_us,
+            self.stored_at_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimerListing:
+    """A page of the delayed messages of a topic on one broker that are not delivered yet, the next first."""
+
+    broker: str
+    topic: str
+    timers: tuple[TimerDocument, ...] = field(hash=False)
+    next_page: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeySearchAnswer:
+    """A page of the messages of one broker that have a key, newest first.
+
+    `lag_bytes` of the broker's log were not indexed; `uncovered` cannot be read and may hold messages
+    with this key. Brokers of earlier versions answer without `next_page` and `uncovered`.
+    """
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    lag_bytes: Int64
+    next_page: str | None = None
+    uncovered: tuple[UncoveredRange, ...] = field(default=(), hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearchAnswer:
+    """A page of the messages of one broker that were stored within an interval, oldest first."""
+
+    messages: tuple[MessageDocument, ...] = field(hash=False)
+    next_page: str | None = None
+
+
+def bytes_of(text: str | None, in_base64: str | None) -> bytes | None:
+    """Return what a document has as text or as base64, None if as neither; raise InvalidRequest."""
+    if in_base64 is None:
+        return None if text is None else text.encode("utf-8")
+    try:
+        return base64.b64decode(in_base64, validate=True)
+    except ValueError as error:
+        raise InvalidRequest("the JSON body", f"a field is not base64: {error}") from None
+
+
+prepare_documents(model.__name__)
+prepare_documents(__name__)
