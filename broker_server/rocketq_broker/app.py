@@ -279,12 +279,13 @@ class _Service:
         )
         send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
         self._pull = PullProcessor(
-            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding
-        )
+            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding,
+            broker.check_office,
+        )  # fmt: skip
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,
             PULL: self._pull.handle,
-            OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
             FIND: FindProcessor(config, store, pool, decoding).handle,
         }
         self._handlers[FETCH] = _no_fetch

@@ -176,6 +176,7 @@ class BrokerApi(GroupApi):
         group: str | None = None,
         client_id: str | None = None,
         epoch: int | None = None,
+        master_only: bool = False,
         timeout_ms: int | None = None,
     ) -> Pulled:
         """Pull frames from `offset` on; held at most `wait_ms` while there are none.
@@ -184,7 +185,7 @@ class BrokerApi(GroupApi):
         any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
 
         `group` is who asks; `client_id` and `epoch` belong to a member, which is refused a queue that it does
-        not own.
+        not own. With `master_only` a slave refuses, which may not have the newest messages yet (NotMaster).
 
         Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, GroupDisabled,
         ClaimLost, BrokerUnreachable.
@@ -203,6 +204,7 @@ class BrokerApi(GroupApi):
                 "group": group,
                 "client_id": client_id,
                 "epoch": epoch,
+                "master_only": "true" if master_only else None,
             },
             headers=_ACCEPT_FRAMES,
             timeout_ms=timeout_ms,
@@ -285,9 +287,17 @@ class BrokerApi(GroupApi):
 
     # --- offsets -----------------------------------------------------------------
 
-    def offsets(self, topic: str, *, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
-        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`."""
-        query: Query = {"after_total": after_total, "wait_ms": wait_ms or None}
+    def offsets(
+        self, topic: str, *, after_total: int | None = None, wait_ms: int = 0, master_only: bool = False
+    ) -> TopicOffsets:
+        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`.
+
+        With `master_only` a slave refuses, which may know of fewer messages than its master (NotMaster).
+        """
+        query: Query = {
+            "after_total": after_total, "wait_ms": wait_ms or None,
+            "master_only": "true" if master_only else None,
+        }  # fmt: skip
         return self._get(path_of("topics", topic, "offsets"), TopicOffsets, query=query, wait_ms=wait_ms)
 
     def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary = TimeBoundary.LOWER) -> TimeOffsets:
