@@ -8,9 +8,9 @@ may have taken the request; a refusal raises the error that the broker sent.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
@@ -441,18 +441,36 @@ class BrokerApi(GroupApi):
         return int(self._header(answer, name))
 
 
-def master_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
-    """Return the master of a broker group; raise BrokerUnreachable when the route has none."""
+def master_of(
+    route: TopicRoute, broker: str, transport: Transport, on_lost: Callable[[str], None] | None = None
+) -> BrokerApi:
+    """Return the master of a broker group; raise BrokerUnreachable when the route has none.
+
+    `on_lost` is called with the route's topic when there is none, or a call finds no master at its address.
+    """
     data = route.broker(broker)
     if data is None or data.master is None:
+        if on_lost is not None:
+            on_lost(route.topic)
         raise BrokerUnreachable(broker, "no known address", "the route names no master for it", sent=False)
-    return BrokerApi(transport, broker, data.master)
+    return _watched(BrokerApi(transport, broker, data.master), route, on_lost)
 
 
-def replica_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
-    """Return the replica of a broker group to read from: its master, else the one with the lowest id."""
+def replica_of(
+    route: TopicRoute, broker: str, transport: Transport, on_lost: Callable[[str], None] | None = None
+) -> BrokerApi:
+    """Return the replica of a broker group to read from: its master, else the one with the lowest id.
+
+    `on_lost` is called with the route's topic when a call finds no broker at its address.
+    """
     data = route.broker(broker)
     if data is None or not data.addresses:
         raise BrokerUnreachable(broker, "no known address", "the route names no replica of it", sent=False)
     address = data.addresses.get(MASTER_ID) or data.addresses[min(data.addresses)]
-    return BrokerApi(transport, broker, address)
+    return _watched(BrokerApi(transport, broker, address), route, on_lost)
+
+
+def _watched(api: BrokerApi, route: TopicRoute, on_lost: Callable[[str], None] | None) -> BrokerApi:
+    if on_lost is not None:
+        api.on_lost = partial(on_lost, route.topic)
+    return api
