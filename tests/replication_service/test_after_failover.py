@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from rocketq import Client, LocalCluster
+from rocketq import Client, Consumer, LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.consuming.simple_consumer import LeasedMessage, SimpleConsumer
 from rocketq.model import MessageQueue, StoredMessage, TransactionState
@@ -40,6 +40,7 @@ class Begun:
     leased: list[LeasedMessage]
     transaction: Transaction
     sink: Sink
+    member: Consumer
     staged: list[StagedSlice]
     delayed: dict[str, str] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
 
 
 def begin(client: Client, stack: ExitStack) -> Begun:
-    for topic in ("read", "later", "paid", "leased", "copy"):
+    for topic in ("read", "later", "paid", "leased", "copy", "shared"):
         client.create_topic(topic, queues=1)
     producer = client.producer()
     for topic in ("read", "leased"):
@@ -78,12 +79,22 @@ def begin(client: Client, stack: ExitStack) -> Begun:
     sink = client.sink("copier", timeout_ms=WAIT_MS)
     sink.begin("run-1")
     staged = producer.stage_batch(sink.stage(0, "run-1"), "copy", pa.table({"body": [b"a", b"b"]}))
-    made = Begun(client, producer, receiver, leased, transaction, sink, staged)
+    member = stack.enter_context(client.consumer("members", "shared", start="earliest"))
+    producer.send("shared", b"before")
+    assert taken_by(member) == b"before"
+    made = Begun(client, producer, receiver, leased, transaction, sink, member, staged)
     for body, delay in ((b"far", "1h"), (b"never", "1h"), (b"soon", "3s")):
         producer.send("later", body, delay=delay)
     for each in client.timers.list("later"):
         made.delayed[client.timers.show(each.timer_id).body.decode()] = each.timer_id
     return made
+
+
+def taken_by(member: Consumer) -> bytes:
+    """The next message that a member of a group gets."""
+    while True:
+        for message in member.poll(1, timeout_ms=WAIT_MS):
+            return message.body
 
 
 def bodies(client: Client, topic: str, count: int) -> list[bytes]:
@@ -103,6 +114,13 @@ def again(call: Callable[[], Made]) -> Made:
 def test_a_consumer_group_goes_on_where_it_has_committed(begun: Begun) -> None:
     with again(lambda: begun.client.pull_consumer("read", group="readers")) as consumer:
         assert [message.body for message in consumer.poll(1, timeout_ms=WAIT_MS)] == [b"three"]
+
+
+def test_a_member_of_a_group_joins_the_new_master_and_goes_on(begun: Begun) -> None:
+    begun.producer.send("shared", b"after")
+    while taken_by(begun.member) != b"after":
+        # What it had not committed comes again.
+        continue
 
 
 def test_a_delayed_message_comes_and_one_that_was_cancelled_does_not(begun: Begun) -> None:
