@@ -214,6 +214,17 @@ def hand_over(run: ReplicatedRun) -> Callable[[], None]:
     return lambda: None
 
 
+def rolling_restart(run: ReplicatedRun) -> Callable[[], None]:
+    """What docs/replication.md says of planned work: each slave in turn, a handover, the former master."""
+    former = run.master
+    for name in [name for name in run.cluster.brokers if name != former]:
+        run.cluster.restart(name)
+        wait_until(run.is_whole)
+    run.admin.replicas.hand_over(GROUP)
+    run.cluster.restart(former)
+    return lambda: None
+
+
 STRIKES: Final[tuple[Strike, ...]] = (
     kill_master, pause_master, kill_slave, kill_nameserver, pause_slave, hand_over,
 )  # fmt: skip
