@@ -22,7 +22,7 @@ from rocketq.producing.producer import Producer
 from rocketq.producing.staged_send import StagedSlice, participants
 from rocketq.producing.transactions.transactions import Transaction
 from rocketq.sinks.sink import Sink
-from tests.support.conditions import WAIT_MS
+from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.patience import PatientClient
 
 GROUP = "broker-a"
@@ -159,9 +159,12 @@ def test_a_producer_goes_on_in_the_same_queue(begun: Begun) -> None:
 
 
 def test_a_sink_and_a_member_follow_handovers_to_another_replica_and_back(begun: Begun) -> None:
+    begun.sink.begin("run-3")
+    (client_id,) = (each.client_id for each in begun.admin.groups.members("members"))
     for body in (b"there", b"back"):
         again(lambda: begun.admin.replicas.hand_over(GROUP))
-        assert begun.sink.describe().coordinator == GROUP
+        begun.sink.begin(f"run-{body.decode()}")
+        wait_until(lambda: client_id in [each.client_id for each in begun.admin.groups.members("members")])
         begun.producer.send("shared", body)
         while taken_by(begun.member) != body:
             continue

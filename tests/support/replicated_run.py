@@ -47,6 +47,8 @@ class ReplicatedRun:
         )  # fmt: skip
         self.history = History()
         self.acks = 0
+        #: Sends that had no answer until their time was over, or were refused.
+        self.failures = 0
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -93,6 +95,7 @@ class ReplicatedRun:
                     place = MessageQueue(TOPIC, GROUP, queue)
                     result = producer.send(TOPIC, message.encode(), queue=place, timeout_ms=WAIT_MS)
                 except RocketqError:
+                    self.failures += 1
                     with self._lock:
                         self.history.doubt([message], queue)
                     continue
