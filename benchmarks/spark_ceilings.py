@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,23 +59,33 @@ class PrebuiltSource(DataSource):
 
 
 def prebuilt_batches(rows: int) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    columns = {
-        "key": pa.nulls(BATCH_ROWS, pa.binary()),
-        "value": bodies(BATCH_ROWS, 1),
-        "tag": pa.nulls(BATCH_ROWS, pa.string()),
-        "topic": pa.repeat("bench", BATCH_ROWS),
-        "broker": pa.repeat("broker-a", BATCH_ROWS),
-        "queue": pa.repeat(pa.scalar(0, pa.int32()), BATCH_ROWS),
-        "offset": pa.array(range(BATCH_ROWS), pa.int64()),
-        "timestamp": pa.repeat(pa.scalar(1_700_000_000_000_000, pa.timestamp("us", tz="UTC")), BATCH_ROWS),
-    }
-    batch = pa.RecordBatch.from_pydict(columns)
+    batch = _prebuilt_batch()
     left = rows
     while left:
         yield batch if left >= BATCH_ROWS else batch.slice(0, left)
         left -= min(left, BATCH_ROWS)
+
+
+@cache
+def _prebuilt_batch() -> pa.RecordBatch:
+    """Make the batch once a process, and of buffers: `pa.array` and `pa.scalar` would import pandas."""
+    import numpy as np
+    import pyarrow as pa
+
+    from rocketq.protocol.column_values import number, numbers, repeated
+
+    moment = pa.timestamp("us", tz="UTC")
+    columns = {
+        "key": pa.nulls(BATCH_ROWS, pa.binary()),
+        "value": bodies(BATCH_ROWS, 1),
+        "tag": pa.nulls(BATCH_ROWS, pa.string()),
+        "topic": repeated("bench", BATCH_ROWS),
+        "broker": repeated("broker-a", BATCH_ROWS),
+        "queue": pa.repeat(number(0, pa.int32()), BATCH_ROWS),
+        "offset": numbers(np.arange(BATCH_ROWS, dtype=np.int64)),
+        "timestamp": pa.repeat(number(1_700_000_000_000_000, moment), BATCH_ROWS),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What exactly once costs in Spark: throughput against at least once, and the smallest micro-batch.
 
-    write          the same rows of 100 bytes from the same DataFrame, once with each delivery; a write
-                   counts as done when its rows can be read
+    literal        the same rows of 100 bytes from the same DataFrame, once with each delivery; a write
+    computed       counts as done when its rows can be read (the rows: `benchmarks.spark_rows`)
     micro_batch    one row a micro-batch from a Python source, into a topic exactly once and into a Python
                    sink that drops it; checkpoints on disk. What is compared is the time of a whole trigger
 
@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from benchmarks import data
 from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.memory import filled_page_cache
 from benchmarks.spark_ceilings import prepare, timed
+from benchmarks.spark_rows import GENERATORS, rows_of
 from benchmarks.spark_ticks import DropSink, TickSource
 from rocketq import Client, LocalCluster
 
@@ -38,28 +38,32 @@ POLL_S: Final = 0.2
 
 
 def writes(
-    chosen: Options, cluster: LocalCluster, spark: SparkSession, fill: Callable[[], None]
+    chosen: Options,
+    cluster: LocalCluster,
+    spark: SparkSession,
+    fill: Callable[[], None],
+    generator: str,
 ) -> dict[str, Any]:
     """Compare batch writes of the two deliveries."""
-    values = F.lpad(F.col("id").cast("string"), data.BODY_BYTES, "x").cast("binary")
-    rows = spark.range(0, ROWS, 1, 8).select(values.alias("value"))
+    rows = rows_of(spark, generator, ROWS)
+    topic = f"bench-{generator}"
     nameservers = ",".join(cluster.nameservers)
     with Client(cluster.nameservers) as client:
-        client.create_topic("bench", queues=QUEUES)
+        client.create_topic(topic, queues=QUEUES)
 
     def write(delivery: str) -> None:
         writer = rows.write.format("rocketq").mode("append").option("nameservers", nameservers)
-        writer.option("topic", "bench").option("delivery", delivery).save()
+        writer.option("topic", topic).option("delivery", delivery).save()
 
     write("exactly-once")
     write("at-least-once")
-    say(f"-- {ROWS:,} rows of {data.BODY_BYTES} bytes, {QUEUES} queues on each of two brokers, local[2]")
+    say(f"-- {ROWS:,} {generator} rows of {data.BODY_BYTES} bytes, {QUEUES} queues on each of 2 brokers")
     ours, ceiling = Contestant("exactly once"), Contestant("at least once")
     ours.turn = lambda: timed(lambda: write("exactly-once"), ROWS, ours.costs)
     ceiling.turn = lambda: timed(lambda: write("at-least-once"), ROWS, ceiling.costs)
     alternate([ours, ceiling], chosen.turns, before=fill)
     result = compare(ours, ceiling, "rows", WRITE_TARGET)
-    reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", "bench")
+    reader = spark.read.format("rocketq").option("nameservers", nameservers).option("subscribe", topic)
     stored, expected = reader.load().count(), 2 * ROWS * (chosen.turns + 1)
     if stored != expected:
         raise RuntimeError(f"{stored} messages are stored, {expected} were sent")
@@ -115,10 +119,8 @@ def main() -> None:
     with LocalCluster(brokers=2) as cluster, filled_page_cache(chosen.cold) as fill:
         spark = prepare("sink")
         try:
-            results = {
-                "write": writes(chosen, cluster, spark, fill),
-                "micro_batch": micro_batches(chosen, cluster, spark),
-            }
+            results = {name: writes(chosen, cluster, spark, fill, name) for name in GENERATORS}
+            results["micro_batch"] = micro_batches(chosen, cluster, spark)
         finally:
             spark.stop()
     report("spark_sink", chosen, results)
