@@ -4,6 +4,7 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
+    the fetch of a slave                                 fetch_frames
     a send of one small message                          small_send, without a task
     anything else                                        FastAPI (control, operations, docs)
 
