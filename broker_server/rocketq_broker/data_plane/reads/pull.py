@@ -323,8 +323,8 @@ def _read_call(request: DataRequest) -> PullCall:
     if end is not None and chosen is None:
         max_messages = min(max_messages or NUMBER_MAX, end - offset)
     return PullCall(
-        topic=request.topic,
-        queue=number(request.queue, "the queue", 0, QUEUE_COUNT_MAX),
+        topic=request.name,
+        queue=number(request.part, "the queue", 0, QUEUE_COUNT_MAX),
         offset=offset,
         end=end,
         max_bytes=whole_number(given, "max_bytes", 1, PULL_BYTES_MAX, DEFAULT_PULL_BYTES),

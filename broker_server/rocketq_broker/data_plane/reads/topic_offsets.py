@@ -41,7 +41,7 @@ class OffsetsProcessor:
         given = parse(request.query_string, _PARAMETERS)
         _check_combination(given)
         if "at" in given:
-            return await self._at_time(request.topic, given)
+            return await self._at_time(request.name, given)
         offsets = await self._after_total(request, given)
         return None if offsets is None else json_answer(encode(offsets))
 
@@ -49,10 +49,10 @@ class OffsetsProcessor:
         """Return the offsets once their total is above what is known; None if the client left."""
         known = whole_number(given, "after_total", -1, NUMBER_MAX, -1)
         wait_ms = whole_number(given, "wait_ms", 0, WAIT_MS_MAX, 0)
-        offsets = self._store.offsets(request.topic)
+        offsets = self._store.offsets(request.name)
         if offsets.total > known or not wait_ms:
             return offsets
-        keys, deadline_ms = arrivals.of_topic(request.topic), self._held.deadline_ms(wait_ms)
+        keys, deadline_ms = arrivals.of_topic(request.name), self._held.deadline_ms(wait_ms)
         incarnation = offsets.incarnation
         # A topic that was made anew meanwhile counts from 0: `known` was of the old one.
         while offsets.total <= known and offsets.incarnation == incarnation:
@@ -61,7 +61,7 @@ class OffsetsProcessor:
                 return None
             if woken is Woken.TIME_IS_UP:
                 break
-            offsets = self._store.offsets(request.topic)
+            offsets = self._store.offsets(request.name)
         return offsets
 
     async def _at_time(self, topic: str, given: Mapping[str, str]) -> Answer:
