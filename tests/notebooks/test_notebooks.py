@@ -39,6 +39,7 @@ def test_every_notebook_is_listed() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("path", RUNS)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel must be this interpreter, whatever kernels the user has registered.
