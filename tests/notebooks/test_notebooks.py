@@ -15,7 +15,7 @@ FOLDER: Final = Path(__file__).parent.parent.parent / "notebooks"
 NOTEBOOKS: Final = sorted(FOLDER.glob("*.ipynb"))
 CELL_TIMEOUT_S: Final = 540
 #: Those that take a minute or more on a busy machine: they belong to `make test-slow`.
-SLOW: Final = {"02_streaming_aggregation", "03_exactly_once"}
+SLOW: Final = {"02_streaming_aggregation", "03_exactly_once", "05_failover"}
 RUNS: Final = [
     pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
     for path in NOTEBOOKS
