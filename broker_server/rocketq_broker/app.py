@@ -289,13 +289,14 @@ class _Service:
         )
         send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
         self._pull = PullProcessor(
-            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding
-        )
-        members = MemberCalls(broker.members)
+            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding,
+            broker.check_office,
+        )  # fmt: skip
+        members = MemberCalls(lambda: broker.members)
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,
             PULL: self._pull.handle,
-            OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
             FIND: FindProcessor(config, store, pool, decoding).handle,
             WATCH: members.watch,
             HEARTBEAT: members.heartbeat,
@@ -385,7 +386,8 @@ def _control_plane(
     ages = LagAges(broker.store, broker.clock, broker.readers)
     registry.register(
         GroupCollector(
-            broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
+            broker.config.cluster, broker.config.name,
+            lambda: broker.members.connected(), broker.producers.connected,
             ages.latest, lambda: broker.members.held_watches, lambda: dict(broker.measurements.dead_letters),
         )
     )  # fmt: skip

@@ -84,6 +84,20 @@ class OutcomeUnknown(RemoteError):
         )
 
 
+class StageUnconfirmed(OutcomeUnknown):
+    """What was staged lies in the master's log only: another master would not have it."""
+
+    code = "STAGE_UNCONFIRMED"
+
+    def __init__(self, broker: str, status: str) -> None:
+        RemoteError.__init__(
+            self,
+            f"Broker {broker} has stored what was staged, and too few replicas have confirmed it ({status}).",
+            hint="Stage them again: what no commit names is dropped. rocketq broker replicas shows who lags.",
+            facts={"broker": broker, "status": status},
+        )
+
+
 class ReplicaUnknown(RemoteError):
     """A replica fetches that has not joined the group, or has joined in another incarnation since."""
 
