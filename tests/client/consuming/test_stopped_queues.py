@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from rocketq import Client, ConsumedMessage, LocalCluster, MessageQueue, OffsetOutOfRange
+from rocketq import Client, LocalCluster, MessageQueue, OffsetOutOfRange
 from rocketq.consuming.allocation.strategies import sticky
 from rocketq.consuming.allocation.view import GroupView
 from tests.client.consuming.groups_support import numbers, take, wait_for_shares
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient
-
-LOGGER = "rocketq.consuming.members.member"
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +64,6 @@ def test_a_wrong_seek_stops_one_queue_and_the_others_are_read_and_committed(
         assert consumer.stopped() == {}
         consumer.commit()
         assert stored(mq, topic) == {wrong.queue: 3, right.queue: 5}
-
-
-def test_a_listener_goes_on_with_the_other_queues_and_names_the_one_that_stopped(
-    mq: Client, queues: list[MessageQueue], topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    wrong, right = queues
-    handled: list[ConsumedMessage] = []
-    with (
-        caplog.at_level(logging.WARNING, LOGGER),
-        mq.listener(topic, handled.append, group=topic, offset_reset="error", commit_ms=20) as listener,
-    ):
-        wait_until(lambda: len(handled) == 6)
-        listener._reader.seek(wrong, 99)
-        wait_until(lambda: listener.stopped().keys() == {wrong})
-        send(mq, [right], 2, first=3)
-        wait_until(lambda: len(handled) == 8)
-        wait_until(lambda: stored(mq, topic).get(right.queue) == 5)
-        assert isinstance(listener.error, OffsetOutOfRange)
-        assert f"{wrong} stands still" in caplog.text
 
 
 def test_a_queue_that_stopped_is_given_to_another_member_at_what_is_stored(
