@@ -4,6 +4,7 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
+    the fetch of a slave                                 fetch_frames
     GET  /v1/groups/{group}/members                      watch, and
     PUT, DELETE /v1/groups/{group}/members/{client_id}   heartbeat and goodbye of a member
     a send of one small message                          small_send, without a task
