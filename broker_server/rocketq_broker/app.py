@@ -4,6 +4,9 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
+    the fetch of a slave                                 fetch_frames
+    GET  /v1/groups/{group}/members                      watch, and
+    PUT, DELETE /v1/groups/{group}/members/{client_id}   heartbeat and goodbye of a member
     a send of one small message                          small_send, without a task
     anything else                                        FastAPI (control, operations, docs)
 
@@ -52,12 +55,13 @@ from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_endpoints import install_administration
 from rocketq_broker.control_plane.group_endpoints import (
+    install_claims,
     install_groups,
-    install_members,
     install_producers,
     install_progress,
 )
 from rocketq_broker.control_plane.lease_endpoints import install_leases
+from rocketq_broker.control_plane.member_calls import MemberCalls
 from rocketq_broker.control_plane.replication_endpoints import install_replication
 from rocketq_broker.control_plane.retry_endpoints import install_retries
 from rocketq_broker.control_plane.sink_endpoints import install_batches, install_sinks
@@ -86,7 +90,7 @@ from rocketq_broker.metrics.trouble_metrics import TroubleCollector
 
 @dataclass(frozen=True, slots=True)
 class DataRoute:
-    """A route of the data plane, with its rule; `{topic}` is the third part of its path."""
+    """A call that comes without FastAPI, with its rule; the third part of its path is the resource's name."""
 
     method: str
     path: str
@@ -111,7 +115,13 @@ OFFSETS: Final = DataRoute(
     Rule(Permission.CONSUME, Resource.TOPIC, (Permission.PRODUCE,)),
 )
 FIND: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
-DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND)
+WATCH: Final = DataRoute(
+    "GET", "/v1/groups/{group}/members", Rule(Permission.CONSUME, Resource.GROUP, (Permission.ADMIN,))
+)
+_MEMBER: Final = Rule(Permission.CONSUME, Resource.GROUP)
+HEARTBEAT: Final = DataRoute("PUT", "/v1/groups/{group}/members/{client_id}", _MEMBER)
+GOODBYE: Final = DataRoute("DELETE", "/v1/groups/{group}/members/{client_id}", _MEMBER)
+DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND, WATCH, HEARTBEAT, GOODBYE)
 #: A slave's fetch; it names no topic.
 FETCH: Final = DataRoute("GET", FETCH_PATH, Rule(Permission.REPLICATE, Resource.CLUSTER, media_types=()))
 _FETCH_PATH: Final = FETCH_PATH.encode()
@@ -124,7 +134,8 @@ NAME_TAKEN: Final = 5
 
 #: What tells data paths apart: how many parts, and those that are no names.
 _PathKey = tuple[int, bytes, bytes, bytes]
-_TOPIC_PART, _QUEUE_PART = 3, 5
+_NAME_PART, _INNER_PART, _END_PART = 3, 5, 6
+_KINDS: Final = {b"topics": Resource.TOPIC, b"groups": Resource.GROUP}
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -237,8 +248,8 @@ class BrokerApp:
                 await service.control(scope, receive, send)
                 return
             route = methods.get(scope["method"])
-            topic = NamedResource(Resource.TOPIC, _unescaped(parts[_TOPIC_PART]))
-            self._admission.admit(head_of(scope), NO_ROUTE if route is None else route.rule, topic)
+            resource = NamedResource(_KINDS[parts[2]], _unescaped(parts[_NAME_PART]))
+            self._admission.admit(head_of(scope), NO_ROUTE if route is None else route.rule, resource)
             if route is not None:
                 await service.answer(route, _data_request(parts, scope, receive), send)
             else:
@@ -279,13 +290,18 @@ class _Service:
         )
         send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
         self._pull = PullProcessor(
-            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding
-        )
+            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding,
+            broker.check_office,
+        )  # fmt: skip
+        members = MemberCalls(lambda: broker.members)
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,
             PULL: self._pull.handle,
-            OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
             FIND: FindProcessor(config, store, pool, decoding).handle,
+            WATCH: members.watch,
+            HEARTBEAT: members.heartbeat,
+            GOODBYE: members.leave,
         }
         self._handlers[FETCH] = _no_fetch
         if broker.replica is not None and store.replica is not None:
@@ -342,12 +358,13 @@ def _control_plane(
 ) -> FastAPI:
     app = control_plane(
         f"rocketq broker {broker.config.name}",
-        "Send, pull and offsets are served beside what is listed here: see docs/protocol.md.",
+        "Send, pull, offsets and the calls of members of groups are served beside what is listed here: "
+        "see docs/protocol.md.",
         admission,
     )
     install_topics(app, broker, send.forget_topic)
     install_messages(app, pull.message)
-    install_members(app, broker)
+    install_claims(app, broker)
     install_progress(app, broker)
     install_groups(app, broker)
     install_leases(
@@ -370,7 +387,8 @@ def _control_plane(
     ages = LagAges(broker.store, broker.clock, broker.readers)
     registry.register(
         GroupCollector(
-            broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
+            broker.config.cluster, broker.config.name,
+            lambda: broker.members.connected(), broker.producers.connected,
             ages.latest, lambda: broker.members.held_watches, lambda: dict(broker.measurements.dead_letters),
         )
     )  # fmt: skip
@@ -394,14 +412,14 @@ def _control_plane(
 
 
 def _path_key(parts: list[bytes]) -> _PathKey:
-    return len(parts), parts[2], parts[4], parts[-1]
+    return len(parts), parts[2], parts[4], parts[_END_PART] if len(parts) > _END_PART else b""
 
 
 def _data_request(parts: list[bytes], scope: Any, receive: Receive) -> DataRequest:
     """Take the path of a data call apart."""
     return DataRequest(
-        _unescaped(parts[_TOPIC_PART]),
-        _unescaped(parts[_QUEUE_PART]) if len(parts) > _QUEUE_PART else "",
+        _unescaped(parts[_NAME_PART]),
+        _unescaped(parts[_INNER_PART]) if len(parts) > _INNER_PART else "",
         scope["query_string"],
         dict(scope["headers"]),
         receive,

@@ -14,6 +14,13 @@ from nbclient import NotebookClient
 FOLDER: Final = Path(__file__).parent.parent.parent / "notebooks"
 NOTEBOOKS: Final = sorted(FOLDER.glob("*.ipynb"))
 CELL_TIMEOUT_S: Final = 540
+#: Those that start several JVMs or many servers: they belong to `make test-slow`.
+SLOW: Final = {"03_exactly_once", "05_failover", "06_performance"}
+#: All run one after the other, whether they need Spark or not, since each starts a cluster of its own.
+RUNS: Final = [
+    pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
+    for path in NOTEBOOKS
+]
 
 
 def test_there_is_a_quickstart() -> None:
@@ -27,8 +34,13 @@ def test_a_notebook_is_committed_without_output_and_ends_in_checks(path: Path) -
     assert any(line.startswith("assert ") for cell in code for line in cell.source.splitlines())
 
 
+def test_every_notebook_is_listed() -> None:
+    page = (FOLDER.parent / "docs" / "notebooks.md").read_text()
+    assert [path.name for path in NOTEBOOKS if f"(../notebooks/{path.name})" not in page] == []
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", RUNS)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel must be this interpreter, whatever kernels the user has registered.
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")

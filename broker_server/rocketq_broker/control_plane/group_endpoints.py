@@ -1,7 +1,7 @@
-"""The routes of consumer groups: for members, for those who commit from outside, and for operators.
+"""The routes of consumer groups: for members that own queues, others who commit, and operators.
 
-`groups.membership` knows who is a member; the log writer decides claims, commits and settings
-(`store.state.group_decisions`). Reads of the disk run on a thread.
+Heartbeats and watches are in `member_calls`. `groups.membership` knows who is a member; the log writer
+decides claims, commits and settings (`store.state.group_decisions`). Reads of the disk run on a thread.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import GroupNotFound
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.documents.broker import WAIT_MS_MAX, CommitOffsetsRequest, GroupOffsets
+from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffsets
 from rocketq.protocol.documents.groups import (
     ClaimAnswer,
     ClaimRequest,
     CloneRequest,
     GroupDescription,
     GroupListing,
-    GroupMembers,
     GroupSummary,
-    Heartbeat,
-    HeartbeatAnswer,
     MemberCommit,
     OffsetMoves,
     ProducerHeartbeat,
@@ -46,39 +43,11 @@ from rocketq_broker.store.state.group_decisions import Move
 #: A claim or commit of a member names many queues.
 _MEMBER_BODY_BYTES_MAX = 4 * MIB
 
-WaitMs = Annotated[int, Query(ge=0, le=WAIT_MS_MAX)]
 T = TypeVar("T")
 
 
-def install_members(app: FastAPI, broker: Broker) -> None:
-    """Add the routes that members of groups call to `app`."""
-
-    @app.put("/v1/groups/{group}/members/{client_id}", responses=_answers(HeartbeatAnswer))
-    @takes(Heartbeat)
-    @declare(Permission.CONSUME, Resource.GROUP)
-    async def heartbeat(group: str, client_id: str, request: Request) -> Response:
-        """Join a group, or stay in it."""
-        beat = await json_body(request, Heartbeat)
-        return json_response(await broker.members.heartbeat(group, client_id, beat, _address_of(request)))
-
-    @app.delete("/v1/groups/{group}/members/{client_id}")
-    @declare(Permission.CONSUME, Resource.GROUP)
-    async def leave(group: str, client_id: str) -> Response:
-        """Leave a group: the member's queues are released."""
-        await broker.members.leave(group, client_id)
-        return json_response({})
-
-    @app.get("/v1/groups/{group}/members", responses=_answers(GroupMembers))
-    @declare(Permission.CONSUME, Resource.GROUP, Permission.ADMIN)
-    async def list_members(
-        group: str,
-        request: Request,
-        client_id: str | None = None,
-        known: str | None = None,
-        wait_ms: WaitMs = 0,
-    ) -> Response:
-        """The members of a group; held while their version is `known`. With `client_id` a member's watch."""
-        return json_response(await broker.members.watch(group, client_id, known, wait_ms, request.receive))
+def install_claims(app: FastAPI, broker: Broker) -> None:
+    """Add the routes of queues that members own to `app`."""
 
     @app.post("/v1/groups/{group}/claims", responses=_answers(ClaimAnswer))
     @takes(ClaimRequest)

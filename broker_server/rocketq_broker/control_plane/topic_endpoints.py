@@ -16,7 +16,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import InvalidRequest, NoPermission, TopicNotFound
-from rocketq.http_server.error_answers import read_body
+from rocketq.http_server.error_answers import Receive, read_body
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
@@ -117,8 +117,14 @@ def _incarnation(broker: Broker, topic: str) -> str | None:
 
 async def json_body(request: Request, kind: type[T], bytes_max: int = CONTROL_BODY_BYTES_MAX) -> T:
     """Read a control call's body; no body is an empty object, an unknown field is an error."""
-    chunks = await read_body(request.scope, request.receive, bytes_max)
-    body = b"".join(chunks) or b"{}"
+    return await json_document(request.scope, request.receive, kind, bytes_max)
+
+
+async def json_document(
+    scope: Any, receive: Receive, kind: type[T], bytes_max: int = CONTROL_BODY_BYTES_MAX
+) -> T:
+    """Read the body of a control call that comes without FastAPI."""
+    body = b"".join(await read_body(scope, receive, bytes_max)) or b"{}"
     value = calls.decode_request(body, kind)
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     document: Any = msgspec.json.decode(body)

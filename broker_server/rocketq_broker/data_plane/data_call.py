@@ -29,10 +29,13 @@ _RETRY_AFTER_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class DataRequest:
-    """A call of the data plane, its path taken apart and its headers by lower-case name."""
+    """A call of the data plane, its path taken apart and its headers by lower-case name.
 
-    topic: str
-    queue: str
+    `name` is that of the topic or the group, `part` the queue or the client id in it, or empty.
+    """
+
+    name: str
+    part: str
     query_string: bytes
     headers: dict[bytes, bytes]
     receive: Receive

@@ -22,7 +22,7 @@ import pyarrow as pa
 from rocketq.config import ConsumerConfig
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.member_status import MemberStatus
+from rocketq.consuming.member_view import MemberView
 from rocketq.consuming.records import as_arrow, last_offsets
 from rocketq.consuming.retries import Failure
 from rocketq.errors import Closed, InvalidConfiguration
@@ -35,7 +35,7 @@ Handled: TypeAlias = ConsumedMessage | Iterable[ConsumedMessage] | pa.RecordBatc
 LOOP_MESSAGES: Final = 500
 
 
-class Consumer(MemberStatus):
+class Consumer(MemberView):
     """A member of a consumer group; made by `Client.consumer`.
 
     One thread at a time takes messages. Any thread may acknowledge them, commit and close.

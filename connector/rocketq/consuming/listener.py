@@ -19,7 +19,7 @@ from typing import Final
 
 from rocketq.consuming.consumed_message import ConsumedMessage, Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.member_status import ListenerStatus
+from rocketq.consuming.member_view import ListenerView
 from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
 
@@ -32,7 +32,7 @@ WORKERS_MAX: Final = 1_000
 Function = Callable[[ConsumedMessage], object]
 
 
-class Listener(ListenerStatus):
+class Listener(ListenerView):
     """A member of a group whose messages are handled by a function; made by `Client.listener`.
 
     It runs from when it is made until `close`. Calling the listener calls the function, so that a decorated

@@ -9,7 +9,8 @@ When a service listens, it prints one line of JSON on stdout. It prints nothing 
 
     {"service": "broker", "name": "broker-a", "address": "http://127.0.0.1:10911", "pid": 4711}
 
-So whoever started the service on port 0 learns its address. Logs go to stderr. An app may have these hooks,
+So whoever started the service on port 0 learns its address; systemd is told in its own way
+(`service_manager`). Logs go to stderr. An app may have these hooks,
 which are attributes of it:
 
     bound(address)     before the startup: a broker registers under this address
@@ -48,6 +49,7 @@ from uvicorn.server import ServerState
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.connection.http_connection import ConnectionSettings, connection_class
 from rocketq.http_server.connection.limits import ConnectionCounts, ServerLimits
+from rocketq.http_server.service_manager import READY, tell_service_manager
 
 #: Connections that may wait to be taken.
 BACKLOG: Final = 2_048
@@ -181,7 +183,12 @@ def serve(
     With `parent_pid`, stop as well when that process is gone.
     """
     line = {"service": service, "name": name, "address": address_of(listener), "pid": os.getpid()}
-    server = _Server(app, limits, lambda: print(json.dumps(line), flush=True))
+
+    def announce() -> None:
+        print(json.dumps(line), flush=True)
+        tell_service_manager(READY)
+
+    server = _Server(app, limits, announce)
 
     async def run() -> None:
         if parent_pid:

@@ -387,3 +387,26 @@ def test_producers_are_listed_until_they_leave(new_member: NewMember) -> None:
     api.producer_leaves("web", "p-1")
     api.producer_leaves("web", "p-1")
     assert [each.client_id for each in api.producers("web").members] == ["p-2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/v1/groups/billing/members?wait_m=1", 400, "wait_m"),
+        ("GET", "/v1/groups/billing/members?wait_ms=0&wait_ms=1", 400, "given twice"),
+        ("GET", "/v1/groups/billing/members?wait_ms=soon", 400, "is not a whole number"),
+        ("PUT", "/v1/groups/billing/members/a@1?wait_ms=1", 400, "wait_ms"),
+        ("DELETE", "/v1/groups/billing/members/a@1?force=true", 400, "force"),
+        ("POST", "/v1/groups/billing/members", 405, "POST"),
+        ("PUT", "/v1/groups/billing/members/a%2Fb", 400, "a/b"),
+        ("PUT", "/v1/groups/billing/members/", 400, "client"),
+        ("PUT", "/v1/groups/bil%2Fling/members/a@1", 400, "bil/ling"),
+    ],
+)
+def test_a_call_about_members_that_is_not_in_form_is_refused(
+    broker: Http, method: str, path: str, status: int, says: str
+) -> None:
+    body = b'{"started_at_us": 1, "subscriptions": [{"topic": "orders"}]}' if method == "PUT" else None
+    answer = broker.call(method, path, body, {"content-type": "application/json"} if body else {})
+    assert (answer.status, says in answer.body.decode()) == (status, True), answer.body
+    assert broker.get("/v1/groups").json["groups"] == []

@@ -65,7 +65,7 @@ class FindProcessor:
 
     async def handle(self, request: DataRequest) -> Answer:
         given = parse(request.query_string, _PARAMETERS)
-        topic = self._readable(request.topic)
+        topic = self._readable(request.name)
         search: Callable[[], bytes]
         if given.keys() & _KEYS:
             by_key = _key_query(topic.name, given)

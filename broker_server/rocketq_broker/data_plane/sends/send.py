@@ -137,7 +137,7 @@ class SendProcessor:
         """Append the body's batches and answer where they went."""
         started = time.perf_counter()
         config = self._config
-        topic, exists = self._topic(request.topic)
+        topic, exists = self._topic(request.name)
         if not topic.perm & Perm.WRITE:
             raise NoPermission("Writing", f"topic {topic.name!r}")
         media_type = _media_type(request.headers)

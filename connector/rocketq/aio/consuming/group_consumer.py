@@ -25,7 +25,7 @@ from rocketq.aio.consuming.loops import BatchLoop, Left, MessageLoop
 from rocketq.aio.home_loop import HomeLoop
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.member_status import MemberStatus
+from rocketq.consuming.member_view import MemberView
 from rocketq.consuming.records import last_offsets
 from rocketq.model import MessageQueue
 
@@ -33,7 +33,7 @@ from rocketq.model import MessageQueue
 AsyncHandled: TypeAlias = AsyncConsumedMessage | Iterable[AsyncConsumedMessage] | pa.RecordBatch
 
 
-class AsyncConsumer(MemberStatus):
+class AsyncConsumer(MemberView):
     """A member of a consumer group; made by `AsyncClient.consumer`.
 
     One task at a time takes messages. Any task may acknowledge them, commit and close. Names, arguments and

@@ -28,7 +28,7 @@ from rocketq.aio.home_loop import HomeLoop
 from rocketq.aio.opening import Opening
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader
-from rocketq.consuming.member_status import ListenerStatus
+from rocketq.consuming.member_view import ListenerView
 from rocketq.consuming.worker_pace import WorkerPace
 from rocketq.errors import Closed, InvalidConfiguration
 
@@ -41,7 +41,7 @@ AsyncFunction: TypeAlias = Callable[[AsyncConsumedMessage], Awaitable[object]]
 CANCELLED_MS: Final = 1_000
 
 
-class AsyncListener(ListenerStatus):
+class AsyncListener(ListenerView):
     """A member of a group whose messages are handled by a coroutine function.
 
     It runs from when it is opened until `close`. Names, arguments and errors are those of `Listener`.

@@ -9,7 +9,7 @@ from rocketq.model import MessageQueue
 from rocketq.protocol.documents.groups import Difference
 
 
-class MemberStatus:
+class MemberView:
     """A member, as far as it can be looked at; nothing here makes a call."""
 
     def __init__(self, reader: GroupReader) -> None:
@@ -38,7 +38,7 @@ class MemberStatus:
         return self._reader.is_closed
 
 
-class ListenerStatus(MemberStatus):
+class ListenerView(MemberView):
     """The same of a listener, which has nobody to raise an error to."""
 
     def __init__(self, reader: GroupReader) -> None:
