@@ -204,7 +204,7 @@ def test_a_batch_that_is_a_little_larger_than_a_slice_stays_whole() -> None:
     assert len(cut(batch, batch_bytes(batch) * 5 // 8)) == 2
 
 
-def test_the_batches_of_a_full_request_stay_whole_and_follow_each_other_over_the_queues() -> None:
+def test_full_requests_keep_batches_whole_and_take_queues_in_turn() -> None:
     selector = RoundRobin()
     batches = [batch_of([None] * 100, body_bytes=1_000) for _ in QUEUES]
     full = [selector.partition(QUEUES, batch, Selection(reaches_all=False)) for batch in batches]
