@@ -4,6 +4,7 @@
     GET  /v1/topics/{topic}/queues/{queue}/messages      pull
     GET  /v1/topics/{topic}/offsets                      offsets
     GET  /v1/topics/{topic}/messages?key=…               find
+    the fetch of a slave                                 fetch_frames
     GET  /v1/groups/{group}/members                      watch, and
     PUT, DELETE /v1/groups/{group}/members/{client_id}   heartbeat and goodbye of a member
     a send of one small message                          small_send, without a task
@@ -289,13 +290,14 @@ class _Service:
         )
         send = SendProcessor(config, store, broker.completions, broker.measurements, pool, decoding)
         self._pull = PullProcessor(
-            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding
-        )
-        members = MemberCalls(broker.members)
+            config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding,
+            broker.check_office,
+        )  # fmt: skip
+        members = MemberCalls(lambda: broker.members)
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,
             PULL: self._pull.handle,
-            OFFSETS: OffsetsProcessor(store, broker.held, pool).handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
             FIND: FindProcessor(config, store, pool, decoding).handle,
             WATCH: members.watch,
             HEARTBEAT: members.heartbeat,
@@ -385,7 +387,8 @@ def _control_plane(
     ages = LagAges(broker.store, broker.clock, broker.readers)
     registry.register(
         GroupCollector(
-            broker.config.cluster, broker.config.name, broker.members.connected, broker.producers.connected,
+            broker.config.cluster, broker.config.name,
+            lambda: broker.members.connected(), broker.producers.connected,
             ages.latest, lambda: broker.members.held_watches, lambda: dict(broker.measurements.dead_letters),
         )
     )  # fmt: skip

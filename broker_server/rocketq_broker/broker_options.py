@@ -56,8 +56,8 @@ _SAME_NAME: Final = (
 )
 _TRANSACTIONS: Final = (
     ("timeout_ms", "A transaction that is undecided for so long is checked."),
-    ("check_interval_ms", "And again after this, until it is decided."),
-    ("checks_max", "So many times at most; then it is parked for an operator."),
+    ("check_interval_ms", "Time between two checks of an undecided transaction."),
+    ("checks_max", "Checks of one transaction before it is parked: left to an operator."),
     ("kept_ms", "A parked transaction is rolled back after this, and one nobody asks to check is parked."),
     ("group_max", "Open transactions of one producer group before SYSTEM_BUSY."),
 )
@@ -85,11 +85,11 @@ def _retention_options() -> list[click.Option]:
         ),
         option(
             "--retention-bytes", type=int,
-            help="The oldest segment goes if at least so many bytes of log remain.",
+            help="Remove the oldest log file while the rest is still at least this large.",
         ),
         option(
             "--watermarks", type=Percentages(len(marks)), default=",".join(map(str, marks)),
-            help="Percent of the disk at which to clean at once, clean whatever the age, refuse writes.",
+            help="Percent of disk use: remove expired files at once, remove files of any age, refuse writes.",
         ),
         option(
             "--free-bytes-enough", type=int, default=_KEPT.free_bytes_enough,

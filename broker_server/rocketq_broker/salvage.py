@@ -1,7 +1,7 @@
 """`python -m rocketq_broker.salvage`: make a damaged data directory usable again, saying what it costs.
 
 Without `--yes` it only looks: it prints what is damaged and changes nothing. With it,
-the damaged stretches are replaced by lost frames (`store.salvage`), their bytes are
+the damaged stretches are replaced by lost frames (`store.recovery.salvage`), their bytes are
 kept under `salvage/` in the directory, and the report names every queue offset that is
 gone. The broker must be stopped; the directory's lock makes sure of it.
 

@@ -90,7 +90,7 @@ class Query:
             )
         broker, topic = matched[1], matched[2]
         route = self._routes.route(topic)
-        document = replica_of(route, broker, self._transport).message(message_id)
+        document = replica_of(route, broker, self._transport, self._routes.invalidate).message(message_id)
         return document.message(topic, broker)
 
     def by_key(
@@ -195,7 +195,8 @@ class Query:
                 f"off the topic (rocketq topic alter {topic} --remove-broker NAME)",
                 sent=False,
             )
-        return [replica_of(route, data.broker, self._transport) for data in route.brokers], missing
+        lost = self._routes.invalidate
+        return [replica_of(route, data.broker, self._transport, lost) for data in route.brokers], missing
 
 
 def _missing(route: TopicRoute) -> tuple[str, ...]:

@@ -33,7 +33,9 @@ class Timers:
         BrokerUnreachable, NoPermission.
         """
         route = self._routes.route(topic)
-        brokers = [replica_of(route, data.broker, self._transport) for data in route.brokers]
+        brokers = [
+            replica_of(route, data.broker, self._transport, self._routes.invalidate) for data in route.brokers
+        ]
         pages = (_pages(broker, topic, page_messages) for broker in brokers)
         return heapq.merge(*pages, key=lambda message: (message.deliver_at_ms, message.timer_id))
 
@@ -62,7 +64,7 @@ class Timers:
                 hint="Give the timer_id of a SendResult, or of a listed message.",
             )  # fmt: skip
         route = self._routes.route(timer.queue.topic)
-        return timer, replica_of(route, timer.queue.broker, self._transport)
+        return timer, replica_of(route, timer.queue.broker, self._transport, self._routes.invalidate)
 
 
 def _pages(broker: BrokerApi, topic: str, limit: int) -> Iterator[DelayedMessage]:

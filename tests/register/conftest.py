@@ -14,7 +14,7 @@ from rocketq_broker.register.etcd_register import EtcdRegister
 from rocketq_broker.register.nameserver_register import NameServerRegister
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
-from tests.register.etcd import PROGRAM, Etcd
+from tests.support.etcd import Etcd, without_etcd
 
 
 class Acceptors:
@@ -72,9 +72,6 @@ class EtcdMember:
     def close(self) -> None:
         self.transport.close()
         self.etcd.stop()
-
-
-without_etcd = pytest.mark.skipif(PROGRAM is None, reason="the program etcd is not installed")
 
 
 @pytest.fixture(params=["nameservers", pytest.param("etcd", marks=without_etcd)])

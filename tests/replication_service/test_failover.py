@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.etcd import Etcd, without_etcd
 from tests.support.replicated_run import (
     STRIKES,
     ReplicatedRun,
@@ -14,19 +16,32 @@ from tests.support.replicated_run import (
 )
 
 
-def test_messages_survive_the_loss_of_one_master_after_another(tmp_path: Path) -> None:
-    with ReplicatedRun(tmp_path, seed=1) as run:
-        for strike in (kill_master, pause_master):
+@pytest.fixture(params=["nameservers", pytest.param("etcd", marks=without_etcd)])
+def etcd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an etcd that keeps the register, or nothing: then the NameServers keep it."""
+    if request.param == "nameservers":
+        yield ""
+        return
+    member = Etcd(tmp_path)
+    member.start()
+    yield member.address
+    member.stop()
+
+
+def test_messages_survive_the_loss_of_one_master_after_another(tmp_path: Path, etcd: str) -> None:
+    with ReplicatedRun(tmp_path, seed=1, nameservers=1, etcd=etcd) as run:
+        strikes = (kill_master,) if etcd else (kill_master, pause_master)
+        for strike in strikes:
             run.live(strike)
-        assert run.status().epoch >= 3
+        assert run.status().epoch > len(strikes)
         run.check()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10, 15))
-def test_thirty_faults_lose_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
-    with ReplicatedRun(tmp_path, seed) as run:
+def test_thirty_faults_lose_nothing_acknowledged(tmp_path: Path, seed: int, etcd: str) -> None:
+    with ReplicatedRun(tmp_path, seed, etcd=etcd) as run:
         for _ in range(30):
             run.live(run.rng.choice(STRIKES))
         run.check()

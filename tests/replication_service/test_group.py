@@ -98,6 +98,20 @@ def test_a_slave_refuses_a_send_and_names_the_master(
     assert refused.value.facts["master"] == master.address
 
 
+def test_a_slave_refuses_reads_that_only_a_master_may_answer(
+    group: LocalCluster, transport: Transport, topic: str
+) -> None:
+    with PatientClient(group.nameservers) as client:
+        client.producer().send(topic, b"x", queue=0)
+    master, slave = (BrokerApi(transport, GROUP, api.address) for api in replicas(group, transport)[:2])
+    assert master.offsets(topic, master_only=True).total == 1
+    assert master.pull(topic, 0, 0, master_only=True).status is PullStatus.FOUND
+    with pytest.raises(NotMaster):
+        slave.offsets(topic, master_only=True)
+    with pytest.raises(NotMaster):
+        slave.pull(topic, 0, 0, master_only=True)
+
+
 def test_a_slave_refuses_to_create_a_topic(group: LocalCluster, transport: Transport, topic: str) -> None:
     slave = replicas(group, transport)[1]
     with pytest.raises(NotMaster):

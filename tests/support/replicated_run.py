@@ -35,11 +35,15 @@ Strike = Callable[["ReplicatedRun"], Callable[[], None]]
 class ReplicatedRun:
     """One cluster of one group, and its history; a context manager."""
 
-    def __init__(self, directory: Path, seed: int, *, replicas: int = 3, nameservers: int = 3) -> None:
+    def __init__(
+        self, directory: Path, seed: int, *, replicas: int = 3, nameservers: int = 3, etcd: str = ""
+    ) -> None:
+        """`etcd` is the address of one that keeps the register in place of the NameServers."""
         self.rng = random.Random(seed)
+        register = ["--etcd", etcd] if etcd else []
         self.cluster = LocalCluster(
             1, nameservers, directory, "sync", replicas=replicas,
-            broker_arguments=["--segment-bytes", "100000"],
+            broker_arguments=["--segment-bytes", "100000", *register],
         )  # fmt: skip
         self.history = History()
         self.acks = 0

@@ -46,7 +46,8 @@ class SinkQuery:
         read = (
             spark.readStream.format("rocketq")
             .options(nameservers=self.nameservers, subscribe=self.source, startingOffsets="earliest")
-            .option("maxOffsetsPerTrigger", PER_TRIGGER)
+            # A task for each queue: the trials name the tasks that they break.
+            .options(maxOffsetsPerTrigger=PER_TRIGGER, smallRangeRows=0)
             .load()
             .selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
         )

@@ -1,7 +1,7 @@
 """The names and addresses of the cluster's other brokers, as the NameServers list them.
 
-An address is kept until a call to it fails. NameServers forget a broker when its lease ends; `was_seen`
-remembers its name until this process ends.
+An address is kept until a call to it fails, or says that it is not the master. NameServers forget a broker
+when its lease ends; `was_seen` remembers its name until this process ends.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Addresses:
         if self._masters is None:
             return ""
         try:
-            self._known = {each.broker: each.address for each in self._masters.apis(self._cluster)}
+            masters, leaderless = self._masters.by_group(self._cluster)
         except RocketqError as error:
             return error.message
-        self._seen.update(self._known)
+        self._known = {each.broker: each.address for each in masters}
+        self._seen.update(self._known, leaderless)
         return ""
 
     def was_seen(self, broker: str) -> bool:
-        """Whether a NameServer has ever listed this broker to us."""
+        """Whether a NameServer has ever listed this broker group to us, if only a slave of it."""
         return broker in self._seen
 
     def forget(self, broker: str) -> None:

@@ -1,7 +1,7 @@
 """The routes of messages that are leased one by one: receive, acknowledge, change the invisible time.
 
-`data_plane.receive` looks for messages and holds calls; the log writer decides what is leased and settled
-(`store.leases.decisions`).
+`data_plane.reads.receive` looks for messages and holds calls; the log writer decides what is leased and
+settled (`store.leases.decisions`).
 """
 
 from __future__ import annotations

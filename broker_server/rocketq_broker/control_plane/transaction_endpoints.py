@@ -1,6 +1,6 @@
 """The routes of transactional messages: outcomes and checks for producers, and a look for operators.
 
-Half messages are sent as all messages are (`data_plane.send_half`). The log writer decides what a call
+Half messages are sent as all messages are (`data_plane.sends.send_half`). The log writer decides what a call
 changes (`store.transactions.decisions`).
 """
 

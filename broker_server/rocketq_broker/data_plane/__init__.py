@@ -1,1 +1,1 @@
-"""The data plane: raw ASGI handlers for send, pull, offsets and find, one file for each kind of call."""
+"""The data plane: raw ASGI handlers for send, pull, offsets, find and fetch, a file for each."""

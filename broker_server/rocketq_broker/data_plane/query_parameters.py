@@ -65,6 +65,14 @@ def number(text: str, where: str, low: int, high: int) -> int:
     return value
 
 
+def is_set(parameters: Mapping[str, str], name: str) -> bool:
+    """Return a parameter that is `true` or `false`, by default false; raise InvalidRequest."""
+    text = parameters.get(name, "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"parameter {name}", f"{text[:40]!r} is neither true nor false")
+    return text == "true"
+
+
 def key_of(parameters: Mapping[str, str]) -> bytes | None:
     """Return the key of a message, given as `key` or as `key_base64`; raise InvalidRequest if as both."""
     text, encoded = parameters.get("key"), parameters.get("key_base64")

@@ -23,7 +23,14 @@ import structlog
 
 from rocketq.clock import Clock
 from rocketq.config import TransportConfig
-from rocketq.errors import BrokerUnreachable, Closed, InternalError, RocketqError
+from rocketq.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    Closed,
+    InternalError,
+    NotMaster,
+    RocketqError,
+)
 from rocketq.errors.sink_errors import (
     CoordinatorUnreachable,
     NotCoordinator,
@@ -57,6 +64,8 @@ from rocketq_broker.store.store import MessageStore
 PUBLISH_TIMEOUT_MS: Final = 30_000
 #: Questions are answered from memory.
 ASK_TIMEOUT_MS: Final = 2_000
+#: What says that a broker group's master may be at another address by now.
+MOVED: Final = (BrokerUnreachable, NotMaster, BrokerUnavailable)
 #: A refusal does not go away by itself soon.
 REFUSED_RETRY_MS: Final = 30_000
 #: Stages that are asked about at the same time; the others are a little later.
@@ -176,7 +185,7 @@ class SinkPublisher:
         address = self._addresses.of(broker)
         try:
             return question(BrokerApi(self._transport, broker, address))
-        except BrokerUnreachable:
+        except MOVED:
             self._addresses.forget(broker)
             if self._addresses.of(broker) == address:
                 raise
@@ -293,9 +302,10 @@ class SinkPublisher:
             self._on_published(due.sink, due.batch)
 
     def _note_failure(self, due: PublicationDue, error: RocketqError) -> None:
+        if isinstance(error, MOVED):
+            self._addresses.forget(due.broker)
         if isinstance(error, BrokerUnreachable):
             self._unanswering.add(due.broker)
-            self._addresses.forget(due.broker)
         if self._problems.get(due.lane) != str(error) and not isinstance(error, Closed):
             log.warning(
                 "not_published_yet", sink=due.sink, batch=due.batch, broker=due.broker, why=str(error)
@@ -333,7 +343,7 @@ class SinkPublisher:
             outcome = self._api(due.coordinator).check_batch(stage.sink, stage.batch, request)
         except RocketqError as error:
             outcome = error
-            if isinstance(error, BrokerUnreachable):
+            if isinstance(error, MOVED):
                 self._addresses.forget(due.coordinator)
         finally:
             self._checked(stage, outcome)

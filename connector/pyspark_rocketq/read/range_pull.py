@@ -7,6 +7,9 @@ log lacks some in the middle.
 
 The reader waits for a broker that does not answer (`brokerWaitMs`) and looks up its address again before
 each attempt. A broker that no NameServer knows is away; messages are lost only if their broker says so.
+
+A slave may serve a range, and may not have all of it yet. So only the word of a master counts that a message
+is not there: what a slave says is asked again of the master of its group.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from rocketq.consuming.fetching.damage_diagnosis import diagnosed
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,
+    NotMaster,
     OffsetOutOfRange,
     QueueNotFound,
     RocketqError,
@@ -77,17 +81,22 @@ class RangePulls:
 
     def _pull(self, position: int) -> Pulled | DataLost:
         """Pull from `position`, or from the first offset there is, or say why nothing can come."""
+        pulled = self._answer(position, master_only=False)
+        is_whole = isinstance(pulled, Pulled) and pulled.offset == position
+        return pulled if is_whole else self._answer(position, master_only=True)
+
+    def _answer(self, position: int, *, master_only: bool) -> Pulled | DataLost:
         queue = self._range.queue
         try:
             pulled = persist(
-                lambda: self._pull_once(position),
+                lambda: self._pull_once(position, master_only),
                 f"Pull of {queue} from {position}",
                 self._options.broker_wait_ms,
             )
         except OffsetOutOfRange as error:
             if error.min_offset > position:
                 return (
-                    self._pull(error.min_offset)
+                    self._answer(error.min_offset, master_only=master_only)
                     if error.min_offset < self._range.end
                     else DataLost(str(queue), f"retention removed offsets up to {error.min_offset - 1}")
                 )
@@ -102,7 +111,7 @@ class RangePulls:
             return DataLost(str(queue), f"the broker has offsets up to {pulled.max_offset - 1} only")
         return pulled
 
-    def _pull_once(self, position: int) -> Pulled:
+    def _pull_once(self, position: int, master_only: bool) -> Pulled:
         queue = self._range.queue
         if self._broker is None:
             self._broker = self._connection.locate(queue.topic, queue.broker)
@@ -116,9 +125,10 @@ class RangePulls:
                 tag=self._options.filter.tags,
                 sql=self._options.filter.sql,
                 group=self._options.group,
+                master_only=master_only,
             )
-        except BrokerUnreachable:
-            # It may have come back elsewhere: the next try asks for its address.
+        except (BrokerUnreachable, NotMaster):
+            # It may have come back elsewhere, or another one is master: the next try asks for the address.
             self._connection.routes.invalidate(queue.topic)
             self._broker = self._moved(self._broker)
             raise

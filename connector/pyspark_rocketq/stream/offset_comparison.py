@@ -19,13 +19,13 @@ start over; they become the `base` of the batch's end offset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark_rocketq.connections import TopicOnBroker
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.stream.offset import StreamOffset
-from pyspark_rocketq.survey.subscription import Survey
+from pyspark_rocketq.survey.subscription import Places, Survey
 from rocketq.model import MessageQueue, QueueOffsets
 
 
@@ -73,6 +73,17 @@ def compare(start: StreamOffset, survey: Survey) -> Comparison:
         still,
         tuple(losses.values()),
     )
+
+
+def lifted(survey: Survey, places: Places, start: StreamOffset) -> Survey:
+    """Return what slaves hold as at least what the query has read: they may not know of all of it yet."""
+    ranges = {
+        queue: replace(held, max=max(held.max, start.positions.get(queue, 0)))
+        if places[queue.topic, queue.broker].is_slave
+        else held
+        for queue, held in survey.ranges.items()
+    }
+    return replace(survey, ranges=ranges)
 
 
 RENEWED: Final = "the topic was deleted and created again"

@@ -24,7 +24,7 @@ from pyspark_rocketq.read.partitions import QueueRange, Ranges, plan_partitions
 from pyspark_rocketq.stream.batch_limits import BatchDelay, Limit, admit
 from pyspark_rocketq.stream.group_reporter import GroupReporter
 from pyspark_rocketq.stream.offset import StreamOffset, batch_ranges
-from pyspark_rocketq.stream.offset_comparison import Comparison, compare, end_offset
+from pyspark_rocketq.stream.offset_comparison import Comparison, compare, end_offset, lifted
 from pyspark_rocketq.survey.broker_survey import (
     FullSurvey,
     losses_by_record,
@@ -218,7 +218,7 @@ class QueryDriver:
         topology = self._find_topology(PLACES_MS, _named_by(start))
         self._watch.refresh(topology.places)
         found = self._watch.survey()
-        survey = replace(found, gone={**topology.gone, **found.gone})
+        survey = lifted(replace(found, gone={**topology.gone, **found.gone}), topology.places, start)
         self._outages.see({**topology.away, **self._watch.failures()}, survey, time.monotonic())
         for topic in {topic for topic, _ in survey.gone} - {topic for topic, _ in survey.incarnations}:
             self._connection.routes.forget(topic)

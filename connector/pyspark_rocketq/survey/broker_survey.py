@@ -94,7 +94,7 @@ def _ask(
     def asker(place: Place) -> Callable[[], TopicOffsets | RocketqError]:
         def ask() -> TopicOffsets | RocketqError:
             try:
-                return place.broker.offsets(place.topic)
+                return place.offsets()
             except RocketqError as error:
                 if error.retryable or isinstance(error, TopicNotFound):
                     return error

@@ -155,7 +155,7 @@ class OffsetWatch:
         place = one.place
         after = one.known.total if hold_ms and one.known is not None else None
         try:
-            answer = place.broker.offsets(place.topic, after_total=after, wait_ms=hold_ms)
+            answer = place.offsets(after, hold_ms)
         except TopicNotFound:
             with self._changed:
                 self._end_call(one)

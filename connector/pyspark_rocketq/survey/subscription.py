@@ -55,10 +55,18 @@ class Place:
     read_queues: int
     #: Assigned queue ids, or None for all below `read_queues`.
     chosen: frozenset[int] | None = None
+    #: Whether only a slave of the group is alive: it may know of fewer messages than there are.
+    is_slave: bool = False
 
     @property
     def key(self) -> TopicOnBroker:
         return (self.topic, self.broker.broker)
+
+    def offsets(self, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
+        """Ask the broker what it holds; one that was master when the place was found must be so still."""
+        return self.broker.offsets(
+            self.topic, after_total=after_total, wait_ms=wait_ms, master_only=not self.is_slave
+        )
 
     def selected(self, offsets: TopicOffsets) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of the selected queues, also of those beyond `read_queues`."""
@@ -141,7 +149,9 @@ def find_topology(
                 if found is None:
                     missing[topic, broker] = chosen
                 else:
-                    places[topic, broker] = Place(topic, found, data.read_queues, chosen)
+                    places[topic, broker] = Place(
+                        topic, found, data.read_queues, chosen, is_slave=not _has_master(route, broker)
+                    )
     unrecorded = frozenset(
         topic for topic, route in routes.items() if route is not None and not route.holders
     )
@@ -262,6 +272,11 @@ def _replica(route: TopicRoute, broker: str, connection: Connection) -> BrokerAp
         return replica_of(route, broker, connection.transport)
     except BrokerUnreachable:
         return None
+
+
+def _has_master(route: TopicRoute, broker: str) -> bool:
+    data = route.broker(broker)
+    return data is not None and data.master is not None
 
 
 def require_assigned(subscription: Subscription, topology: Topology) -> None:

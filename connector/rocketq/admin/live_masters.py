@@ -26,6 +26,20 @@ class LiveMasters:
         masters = {identity.broker: identity for identity in alive if identity.broker_id == MASTER_ID}
         return dict(sorted(masters.items()))
 
+    def by_group(self, cluster: str | None = None) -> tuple[list[BrokerApi], list[str]]:
+        """Return calls to each live master, by name, and the groups of which only slaves are alive.
+
+        Those of one cluster if it is named.
+        """
+        alive = [
+            live.identity
+            for live in self._routes.cluster().brokers
+            if cluster is None or live.identity.cluster == cluster
+        ]
+        masters = {each.broker: each for each in alive if each.broker_id == MASTER_ID}
+        leaderless = sorted({each.broker for each in alive} - masters.keys())
+        return [self.api(each) for _, each in sorted(masters.items())], leaderless
+
     def apis(self, cluster: str | None = None) -> list[BrokerApi]:
         """Return calls to each live master, by name; to those of one cluster if it is named."""
         masters = self.identities().values()

@@ -144,17 +144,23 @@ def members(name: str, nameservers: str, output: str) -> None:
 
 @group.command("set")
 @click.argument("name", shell_complete=complete_group)
-@click.option("--enabled/--disabled", default=None, help="Whether its members get anything.")
+@click.option(
+    "--enabled/--disabled", default=None, help="Whether the group may consume; --disabled stops its members."
+)
 @click.option("--retries-max", type=int, help="Retries of a message before it is a dead letter.")
-@click.option("--model", type=click.Choice(["clustering", "broadcasting"]), help="How members share queues.")
+@click.option(
+    "--model",
+    type=click.Choice(["clustering", "broadcasting"]),
+    help="clustering: each message to one member; broadcasting: to every member.",
+)
 @click.option("--ordered/--concurrent", default=None, help="Whether members consume each queue in order.")
 @click.option("--start", type=click.Choice(["first", "last"]), help="Where a queue without progress begins.")
 @click.option(
-    "--start-time", type=Moment(), help="It begins at what was stored then: 2026-11-20T08:00Z, 15m."
+    "--start-time", type=Moment(), help="It begins at what was stored at: 2026-11-20T08:00Z, or 15m (ago)."
 )
 @click.option(
     "--unset", multiple=True, type=click.Choice(["model", "ordered", "start"]),
-    help="Let the oldest member say it again; may be repeated.",
+    help="Forget this setting, so that the group's oldest member decides it; may be repeated.",
 )  # fmt: skip
 @nameservers_option
 @output_option

@@ -57,7 +57,11 @@ def topic() -> None:
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--retention-bytes", type=Size(), help="Keep at most this much for each queue: 10g."),
-        click.option("--retention", type=Duration(), help="Keep messages this long: 7d."),
+        click.option(
+            "--retention",
+            type=Duration(),
+            help="Remove messages after this long, if that is sooner than the broker does: 1d.",
+        ),
         click.option("--message-bytes-max", type=Size(), help="The largest body: 4m."),
         click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
     ):
@@ -94,7 +98,7 @@ def create(
     \b
     Examples:
       rocketq topic create orders
-      rocketq topic create orders --queues 8 --retention 7d
+      rocketq topic create orders --queues 8 --retention 1d
       rocketq topic create orders --broker broker-a --broker broker-b
       rocketq topic create orders --if-absent -o json
     """
@@ -195,13 +199,13 @@ def alter(
     nameservers: str,
     output: str,
 ) -> None:
-    """Change what is given of a topic, on every broker that has it.
+    """Change the settings that you give, on every broker of the topic.
 
     \b
     Examples:
       rocketq topic alter orders --queues 16
       rocketq topic alter orders --perm r
-      rocketq topic alter orders --retention 30d --retention-bytes 50g
+      rocketq topic alter orders --retention 12h --retention-bytes 50g
       rocketq topic alter orders --remove-broker broker-b
     """
     if queues is not None and (read_queues is not None or write_queues is not None):

@@ -31,7 +31,7 @@ from rocketq.consuming.fetching.process_queue import ProcessQueue
 from rocketq.consuming.fetching.route_threads import ReadQueues
 from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.consuming.records import Fetched, as_arrow, as_messages
-from rocketq.errors import BrokerUnreachable, Closed, InvalidConfiguration
+from rocketq.errors import BrokerUnavailable, BrokerUnreachable, Closed, InvalidConfiguration, NotMaster
 from rocketq.model import MessageQueue, StoredMessage
 from rocketq.net.broker_api import master_of
 from rocketq.net.route_cache import RouteCache
@@ -166,10 +166,10 @@ class PullConsumer:
         failed: Exception | None = None
         for (broker, topic, reset), offsets in by_master.items():
             try:
-                master = master_of(self._routes.route(topic), broker, self._transport)
+                route = self._routes.route(topic)
+                master = master_of(route, broker, self._transport, self._routes.invalidate)
                 master.commit_offsets(self.group, CommitOffsetsRequest(tuple(offsets), reset))
-            except BrokerUnreachable as error:
-                self._routes.invalidate(topic)
+            except (BrokerUnreachable, BrokerUnavailable, NotMaster) as error:
                 failed = failed or error
         if failed is not None:
             raise failed

@@ -22,7 +22,17 @@ from typing import Final, TypeVar
 from rocketq.clock import Clock, SystemClock
 from rocketq.config import SimpleConsumerConfig
 from rocketq.consuming.fetching.subscriptions import MessageFilter
-from rocketq.errors import BrokerUnavailable, BrokerUnreachable, Closed, InvalidConfiguration, LeaseExpired
+from rocketq.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    Closed,
+    InvalidConfiguration,
+    LeaseExpired,
+    NotEnoughReplicas,
+    NotMaster,
+    OutcomeUnknown,
+    RocketqError,
+)
 from rocketq.model import StartFrom, StoredMessage
 from rocketq.net.broker_api import master_of
 from rocketq.net.lease_api import LeaseApi
@@ -41,12 +51,15 @@ from rocketq.protocol.documents.leases import (
     RefusedHandle,
     read_handle,
 )
+from rocketq.protocol.documents.nameserver import MASTER_ID
 from rocketq.protocol.rules.reserved_names import check_user_group
 
 T = TypeVar("T")
 
 #: One of several brokers holds a receive that finds nothing for so long; then the next one does.
 HOLD_MS: Final = 1_000
+#: While no broker answers, and a slave may become master, the route is looked at so often.
+AWAY_MS: Final = 200
 
 _STARTS: Final = {"earliest": StartFrom.FIRST, "latest": StartFrom.LAST, "time": StartFrom.TIME}
 
@@ -122,7 +135,7 @@ class SimpleConsumer:
         self._turn = 0
         self._closed = False
         #: The brokers that did not answer the last receive, and why.
-        self.away: dict[str, BrokerUnreachable | BrokerUnavailable] = {}
+        self.away: dict[str, RocketqError] = {}
         for topic in filters:
             routes.route(topic)
 
@@ -138,8 +151,9 @@ class SimpleConsumer:
         """Return the next messages, as soon as there are any; an empty list after `wait_ms`.
 
         They are hidden from others for `invisible_ms`; without the two, as the consumer is configured. Raises
-        InvalidConfiguration, RouteNotFound, BrokerUnreachable if no broker answers, Closed, and what brokers
-        refuse: QueuesOwned, ReceiveFilterDiffers, TooManyLeases, GroupDisabled, NoPermission.
+        InvalidConfiguration, RouteNotFound, BrokerUnreachable if no broker answers (where a slave
+        may become master, after `wait_ms`), Closed, and what brokers refuse: QueuesOwned,
+        ReceiveFilterDiffers, TooManyLeases, GroupDisabled, NoPermission.
         """
         _check("max_messages", max_messages, 1, RECEIVE_MESSAGES_MAX)
         invisible_ms = self.config.invisible_ms if invisible_ms is None else invisible_ms
@@ -160,9 +174,11 @@ class SimpleConsumer:
                     return []
                 if hold_ms:
                     hold_ms = _hold_ms(left_ms, len(places))
-            if self.away and len(self.away) == len({broker for _, broker in places}):
-                raise next(iter(self.away.values()))
-            hold_ms = _hold_ms(deadline_ms - self._clock.monotonic_ms(), len(places))
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if len(self.away) == len({broker for _, broker in places}):
+                self._await_master(left_ms)
+                continue
+            hold_ms = _hold_ms(left_ms, len(places))
             if hold_ms <= 0:
                 return []
 
@@ -185,13 +201,18 @@ class SimpleConsumer:
             for data in self._routes.route(topic).brokers
             if data.master is not None
         ]
-        if not places:
-            topic = next(iter(self._filters))
-            raise BrokerUnreachable(
-                topic, "no known address", "the route names no master of the topic", sent=False
-            )
-        self._turn = (self._turn + 1) % len(places)
+        self._turn = (self._turn + 1) % max(1, len(places))
         return places[self._turn :] + places[: self._turn]
+
+    def _await_master(self, left_ms: int) -> None:
+        """Wait for a change of the route where a slave may become master, which takes seconds; else raise."""
+        topic = next(iter(self._filters))
+        route = self._routes.route(topic)
+        if left_ms <= 0 or not any(key != MASTER_ID for data in route.brokers for key in data.addresses):
+            why = "the route names no master of the topic"
+            no_master = BrokerUnreachable(topic, "no known address", why, sent=False)
+            raise next(iter(self.away.values()), no_master)
+        self._routes.wait_for_change(topic, route, min(left_ms, AWAY_MS))
 
     def _request(self, topic: str, max_messages: int, invisible_ms: int, hold_ms: int) -> ReceiveRequest:
         wanted, config = self._filters[topic], self.config
@@ -211,11 +232,10 @@ class SimpleConsumer:
     def _received(self, topic: str, broker: str, request: ReceiveRequest) -> list[LeasedMessage]:
         try:
             answer = self._api(topic, broker).receive(self.group, request)
-        except (BrokerUnreachable, BrokerUnavailable) as error:
+        except (BrokerUnreachable, BrokerUnavailable, NotMaster, NotEnoughReplicas, OutcomeUnknown) as error:
             self._check_open()
             # Another broker may have messages; if none answers, `receive` raises this.
             self.away[broker] = error
-            self._routes.invalidate(topic)
             return []
         return [self._leased(topic, broker, each) for each in answer.messages]
 
@@ -300,7 +320,10 @@ class SimpleConsumer:
         self.close()
 
     def _api(self, topic: str, broker: str) -> LeaseApi:
-        return LeaseApi.of(master_of(self._routes.route(topic), broker, self._transport), self._transport)
+        route = self._routes.route(topic)
+        return LeaseApi.of(
+            master_of(route, broker, self._transport, self._routes.invalidate), self._transport
+        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -79,6 +79,7 @@
     │   ├── AcceptorFailed                 ACCEPTOR_FAILED            503   `replication_errors`
     │   ├── NotEnoughReplicas              IN_SYNC_REPLICAS_NOT_ENOUGH 503  `replication_errors`
     │   ├── OutcomeUnknown                 OUTCOME_UNKNOWN            503   `replication_errors`
+    │   │   └── StageUnconfirmed           STAGE_UNCONFIRMED          503   `replication_errors`
     │   └── StoreFull                      STORE_FULL                 507
     ├── CorruptFrame                       CORRUPT_FRAME              422   (bytes that break the format)
     └── StoreError                         (of the broker's disk: `rocketq_broker.store.errors`)

@@ -13,7 +13,7 @@ class ForeignOrigin(RemoteError):
 
     def __init__(self, origin: str, host: str) -> None:
         super().__init__(
-            f"A page of {origin} may not call this server, which the request names {host or 'not at all'}.",
+            f"A web page of {origin} may not call this server (Host: {host or 'none'}).",
             hint="A browser may use the server's own pages (/docs); a proxy must pass on the Host header.",
             facts={"origin": origin, "host": host},
         )

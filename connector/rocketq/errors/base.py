@@ -49,7 +49,7 @@ class ClientError(RocketqError):
 
 
 class RemoteError(RocketqError):
-    """A server understood the call and refused it; nothing was changed."""
+    """A server answered with an error. Nothing was changed unless the class says otherwise."""
 
 
 def _walk(cls: type[RocketqError]) -> list[type[RocketqError]]:

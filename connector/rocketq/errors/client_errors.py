@@ -38,7 +38,7 @@ class BrokerUnreachable(ClientError):
         outcome = "the request may or may not have been carried out" if sent else "nothing was sent to it"
         super().__init__(
             f"Broker {broker} at {address} did not answer: {why}.",
-            hint=f"It may be restarting; {outcome}.",
+            hint=f"It may be restarting; {outcome}. `rocketq broker list` shows who is there.",
             facts={"broker": broker, "address": address, "why": why, "sent": sent},
         )
 

@@ -168,7 +168,7 @@ class TooLarge(RemoteError):
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
             f"{what} is {size} bytes; the limit is {limit}.",
-            hint="Send it in smaller parts, or raise the limit on the broker or topic.",
+            hint="Send it in smaller parts, or raise --message-bytes-max of the broker or of the topic.",
             facts={"what": what, "size": size, "limit": limit},
         )
 
@@ -197,7 +197,12 @@ class OffsetOutOfRange(RemoteError):
         else:
             side, cause = "beyond the next offset to be written", "the queue was never that long"
         super().__init__(
-            f"Offset {requested} of {topic}/{broker}/{queue} is {side}: it holds [{min}, {max}).",
+            f"Offset {requested} of {topic}/{broker}/{queue} is {side}: "
+            + (
+                f"it holds the offsets {min} to {max - 1}."
+                if min < max
+                else f"it is empty, and the next offset is {max}."
+            ),
             hint=f"Go on at {self.corrected}; {cause}.",
             facts={"topic": topic, "broker": broker, "queue": queue}
             | {"requested": requested, "min": min, "max": max},

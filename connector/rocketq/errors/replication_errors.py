@@ -14,7 +14,7 @@ class StaleEpoch(RemoteError):
     def __init__(self, epoch: int, current: int) -> None:
         super().__init__(
             f"Epoch {epoch} is over; this broker is in epoch {current}.",
-            hint="Read the group's record again: another broker is master.",
+            hint="Another broker of the group is master: ask a NameServer for the route again.",
             facts={"epoch": epoch, "current": current},
         )
 
@@ -29,7 +29,7 @@ class EpochAhead(RemoteError):
     def __init__(self, epoch: int, current: int) -> None:
         super().__init__(
             f"This broker is in epoch {current} and has not heard of epoch {epoch} yet.",
-            hint="Ask again: it now reads the group's record.",
+            hint="Ask again: it is catching up.",
             facts={"epoch": epoch, "current": current},
         )
 
@@ -44,7 +44,7 @@ class NotMaster(RemoteError):
     def __init__(self, group: str, epoch: int, master: str = "") -> None:
         who = f" {master} is." if master else ""
         super().__init__(
-            f"This broker is not the master of group {group!r} in epoch {epoch}.{who}",
+            f"This broker is not the master of broker group {group!r} in epoch {epoch}.{who}",
             hint="Ask a NameServer for the route again; it names the master as soon as there is one.",
             facts={"group": group, "epoch": epoch, "master": master},
         )
@@ -62,7 +62,8 @@ class NotEnoughReplicas(RemoteError):
 
     def __init__(self, group: str, in_sync: int, min_in_sync: int) -> None:
         super().__init__(
-            f"Group {group!r} has {in_sync} of at least {min_in_sync} replicas in sync, the master included.",
+            f"Broker group {group!r} has {in_sync} of at least {min_in_sync} replicas in sync, "
+            "the master included.",
             hint="Send again. If this stays, start the brokers of the group that are away; "
             "--min-in-sync must not be above their number.",
             facts={"group": group, "in_sync": in_sync, "min_in_sync": min_in_sync},
@@ -78,9 +79,24 @@ class OutcomeUnknown(RemoteError):
 
     def __init__(self, group: str, epoch: int) -> None:
         super().__init__(
-            f"Epoch {epoch} of group {group!r} ended before this was confirmed: it may have taken effect.",
-            hint="Repeat it at the new master. A numbered send is stored once.",
+            f"The broker stopped being master of broker group {group!r} in epoch {epoch}, before this was "
+            "confirmed. It may or may not have taken effect.",
+            hint="Send it again: a repetition by the client is stored once.",
             facts={"group": group, "epoch": epoch},
+        )
+
+
+class StageUnconfirmed(OutcomeUnknown):
+    """What was staged lies in the master's log only: another master would not have it."""
+
+    code = "STAGE_UNCONFIRMED"
+
+    def __init__(self, broker: str, status: str) -> None:
+        RemoteError.__init__(
+            self,
+            f"Broker {broker} has stored what was staged, and too few replicas have confirmed it ({status}).",
+            hint="Stage them again: what no commit names is dropped. rocketq broker replicas shows who lags.",
+            facts={"broker": broker, "status": status},
         )
 
 
@@ -93,7 +109,7 @@ class ReplicaUnknown(RemoteError):
 
     def __init__(self, group: str, number: int, incarnation: str) -> None:
         super().__init__(
-            f"Replica {number} (incarnation {incarnation}) is no member of group {group!r} here.",
+            f"Replica {number} (incarnation {incarnation}) has not joined broker group {group!r}.",
             hint="A broker joins before it fetches. Ask again if it has just joined; "
             "otherwise check --broker-id and the name of its group.",
             facts={"group": group, "number": number, "incarnation": incarnation},
@@ -108,7 +124,8 @@ class ForeignReplica(RemoteError):
 
     def __init__(self, group: str, given: str) -> None:
         super().__init__(
-            f"This broker has the log of group {group!r}, and the caller follows group {given!r}.",
+            f"This broker has the log of broker group {group!r}, and the caller follows "
+            f"broker group {given!r}.",
             hint="Two groups have the same address or name: check --cluster, --name and the register.",
             facts={"group": group, "given": given},
         )

@@ -13,7 +13,8 @@ class SendOutdated(RemoteError):
 
     def __init__(self, slot: int, sequence: int, last: int) -> None:
         super().__init__(
-            f"Send {sequence} of slot {slot} is outdated: the broker has taken send {last} of this slot.",
+            f"Send {sequence} of the producer's slot {slot} came after send {last} of the same slot; "
+            "it was not stored.",
             hint="A producer makes one send of a slot after the other. Do two processes use the same slot, "
             "such as two copies of one virtual machine? Then make new producers there.",
             facts={"slot": slot, "sequence": sequence, "last": last},

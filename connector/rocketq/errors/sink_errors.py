@@ -19,7 +19,7 @@ class CoordinatorUnreachable(ClientError):
     def __init__(self, sink: str, coordinator: str, why: str) -> None:
         super().__init__(
             f"Broker {coordinator}, which coordinates sink {sink!r}, cannot be reached: {why}.",
-            hint="What the sink has committed is known to it alone: start it again, and go on.",
+            hint="Only this broker knows what the sink has committed. Start it, then start the query again.",
             facts={"sink": sink, "coordinator": coordinator, "why": why},
         )
 
@@ -66,7 +66,7 @@ class CommitUnanswered(ClientError):
 
     def __init__(self, sink: str, batch: int, elapsed_ms: int, why: str) -> None:
         super().__init__(
-            f"Whether batch {batch} of sink {sink!r} is committed is not known after {elapsed_ms} ms. {why}",
+            f"After {elapsed_ms} ms it is unknown whether batch {batch} of sink {sink!r} is committed. {why}",
             hint="Write the same batch again when the coordinator is back: it is published once either way.",
             facts={"sink": sink, "batch": batch, "elapsed_ms": elapsed_ms, "why": why},
         )

@@ -8,9 +8,9 @@ may have taken the request; a refusal raises the error that the broker sent.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
@@ -176,6 +176,7 @@ class BrokerApi(GroupApi):
         group: str | None = None,
         client_id: str | None = None,
         epoch: int | None = None,
+        master_only: bool = False,
         timeout_ms: int | None = None,
     ) -> Pulled:
         """Pull frames from `offset` on; held at most `wait_ms` while there are none.
@@ -184,7 +185,7 @@ class BrokerApi(GroupApi):
         any (NO_MATCHED_MSG) advances all the same; `end` keeps the broker from looking further.
 
         `group` is who asks; `client_id` and `epoch` belong to a member, which is refused a queue that it does
-        not own.
+        not own. With `master_only` a slave refuses, which may not have the newest messages yet (NotMaster).
 
         Raises OffsetOutOfRange, InvalidFilter, TopicNotFound, QueueNotFound, NoPermission, GroupDisabled,
         ClaimLost, BrokerUnreachable.
@@ -203,6 +204,7 @@ class BrokerApi(GroupApi):
                 "group": group,
                 "client_id": client_id,
                 "epoch": epoch,
+                "master_only": "true" if master_only else None,
             },
             headers=_ACCEPT_FRAMES,
             timeout_ms=timeout_ms,
@@ -285,9 +287,17 @@ class BrokerApi(GroupApi):
 
     # --- offsets -----------------------------------------------------------------
 
-    def offsets(self, topic: str, *, after_total: int | None = None, wait_ms: int = 0) -> TopicOffsets:
-        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`."""
-        query: Query = {"after_total": after_total, "wait_ms": wait_ms or None}
+    def offsets(
+        self, topic: str, *, after_total: int | None = None, wait_ms: int = 0, master_only: bool = False
+    ) -> TopicOffsets:
+        """Return min and max of every queue; held at most `wait_ms` until the total exceeds `after_total`.
+
+        With `master_only` a slave refuses, which may know of fewer messages than its master (NotMaster).
+        """
+        query: Query = {
+            "after_total": after_total, "wait_ms": wait_ms or None,
+            "master_only": "true" if master_only else None,
+        }  # fmt: skip
         return self._get(path_of("topics", topic, "offsets"), TopicOffsets, query=query, wait_ms=wait_ms)
 
     def offsets_at(self, topic: str, at_us: int, boundary: TimeBoundary = TimeBoundary.LOWER) -> TimeOffsets:
@@ -431,18 +441,36 @@ class BrokerApi(GroupApi):
         return int(self._header(answer, name))
 
 
-def master_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
-    """Return the master of a broker group; raise BrokerUnreachable when the route has none."""
+def master_of(
+    route: TopicRoute, broker: str, transport: Transport, on_lost: Callable[[str], None] | None = None
+) -> BrokerApi:
+    """Return the master of a broker group; raise BrokerUnreachable when the route has none.
+
+    `on_lost` is called with the route's topic when there is none, or a call finds no master at its address.
+    """
     data = route.broker(broker)
     if data is None or data.master is None:
+        if on_lost is not None:
+            on_lost(route.topic)
         raise BrokerUnreachable(broker, "no known address", "the route names no master for it", sent=False)
-    return BrokerApi(transport, broker, data.master)
+    return _watched(BrokerApi(transport, broker, data.master), route, on_lost)
 
 
-def replica_of(route: TopicRoute, broker: str, transport: Transport) -> BrokerApi:
-    """Return the replica of a broker group to read from: its master, else the one with the lowest id."""
+def replica_of(
+    route: TopicRoute, broker: str, transport: Transport, on_lost: Callable[[str], None] | None = None
+) -> BrokerApi:
+    """Return the replica of a broker group to read from: its master, else the one with the lowest id.
+
+    `on_lost` is called with the route's topic when a call finds no broker at its address.
+    """
     data = route.broker(broker)
     if data is None or not data.addresses:
         raise BrokerUnreachable(broker, "no known address", "the route names no replica of it", sent=False)
     address = data.addresses.get(MASTER_ID) or data.addresses[min(data.addresses)]
-    return BrokerApi(transport, broker, address)
+    return _watched(BrokerApi(transport, broker, address), route, on_lost)
+
+
+def _watched(api: BrokerApi, route: TopicRoute, on_lost: Callable[[str], None] | None) -> BrokerApi:
+    if on_lost is not None:
+        api.on_lost = partial(on_lost, route.topic)
+    return api

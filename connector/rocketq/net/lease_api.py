@@ -28,7 +28,9 @@ class LeaseApi(BrokerApi):
     @staticmethod
     def of(broker: BrokerApi, transport: Transport) -> LeaseApi:
         """Return these calls to a broker."""
-        return LeaseApi(transport, broker.broker, broker.address)
+        made = LeaseApi(transport, broker.broker, broker.address)
+        made.on_lost = broker.on_lost
+        return made
 
     def receive(self, group: str, request: ReceiveRequest) -> ReceiveAnswer:
         """Lease messages; held at most `wait_ms`. What an answer that is lost leases comes again later.

@@ -2,15 +2,17 @@
 
 `BrokerApi` and `NameServerApi` add one method for each endpoint. A call is made once: whoever asks decides
 whether to repeat it. A refusal raises the error that the server sent; a call without an answer raises the
-error of the subclass.
+error of the subclass. Both may mean that the address is no longer the right one, which `on_lost` is told:
+whoever took it from a route has the route renewed, so a later call finds the broker group's present master.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, TypeVar
 
-from rocketq.errors import RocketqError
+from rocketq.errors import BrokerUnavailable, NotMaster, RocketqError
 from rocketq.net.transport import CONTROL_BYTES_MAX, Body, Query, Response, Transport, TransportFailure
 from rocketq.protocol.documents.broker import JSON, BrokerVersion
 from rocketq.protocol.json_codec import decode, encode
@@ -30,6 +32,7 @@ class ServerApi(ABC):
         self.address = address
         self._title = title
         self._transport = transport
+        self.on_lost: Callable[[], None] | None = None
         self._timeout_ms = timeout_ms or transport.config.timeout_ms
 
     @abstractmethod
@@ -63,7 +66,15 @@ class ServerApi(ABC):
                 answer_bytes_max=answer_bytes_max,
             )
         except TransportFailure as failure:
+            self._tell_lost()
             raise self._unreachable(failure) from failure
+        except (NotMaster, BrokerUnavailable):
+            self._tell_lost()
+            raise
+
+    def _tell_lost(self) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _call_json(
         self, method: str, path: str, request: object, *, timeout_ms: int | None = None

@@ -29,7 +29,9 @@ class TransactionApi(BrokerApi):
     @staticmethod
     def of(broker: BrokerApi, transport: Transport) -> TransactionApi:
         """Return these calls to a broker."""
-        return TransactionApi(transport, broker.broker, broker.address)
+        made = TransactionApi(transport, broker.broker, broker.address)
+        made.on_lost = broker.on_lost
+        return made
 
     def send_half(
         self,

@@ -1,6 +1,7 @@
 """Finds the broker that coordinates a sink, or elects one for a new sink.
 
-The client asks every broker of the cluster.
+A coordinator is a broker group: what it has decided is in the group's log, so its present master decides.
+The client asks the masters of all groups of the cluster. A group without one counts as not answering.
   * If a broker knows the sink, the broker that it names is the coordinator. Only the coordinator knows
     what was decided, so a coordinator that is away is waited for and never replaced.
   * If no broker knows the sink, and every broker has answered, the client elects one by the sink's hash
@@ -35,6 +36,7 @@ log = logging.getLogger("rocketq.sinks.sink")
 
 #: Brokers asked at the same time.
 ASKED_AT_ONCE: Final = 16
+NO_MASTER: Final = "its group has no master at the moment"
 
 
 def elected_coordinator(sink: str, brokers: Sequence[str]) -> str:
@@ -78,15 +80,18 @@ class Coordinators:
 
         Raises CoordinatorConflict, CoordinatorUnknown, CoordinatorUnreachable, BrokerUnreachable.
         """
-        brokers = {api.broker: api for api in self.brokers()}
-        claims, unaware, unanswered = self._ask_all(sink, list(brokers.values()))
+        masters, leaderless = self._masters.by_group()
+        brokers = {api.broker: api for api in masters}
+        claims, unaware, unanswered = self._ask_all(sink, masters)
+        unanswered |= dict.fromkeys(leaderless, NO_MASTER)
         coordinator = named_coordinator(sink, claims, unaware, unanswered)
         if coordinator is None:
             if not elect:
                 raise SinkNotFound(sink, ", ".join(sorted(unaware)))
             return self._elect(sink, brokers)
         if coordinator not in brokers:
-            raise CoordinatorUnreachable(sink, coordinator, "no NameServer knows where it is")
+            why = NO_MASTER if coordinator in leaderless else "no NameServer knows where it is"
+            raise CoordinatorUnreachable(sink, coordinator, why)
         for broker in unaware:
             self._register_if_possible(sink, coordinator, brokers[broker])
         return brokers[coordinator]

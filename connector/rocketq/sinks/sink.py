@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from rocketq.errors import BrokerUnreachable, RocketqError
+from rocketq.errors import BrokerUnavailable, BrokerUnreachable, NotMaster, RocketqError
 from rocketq.errors.sink_errors import (
     CommitUnanswered,
     CoordinatorUnreachable,
@@ -75,7 +75,8 @@ class Sink:
         self.name = name
         self.timeout_ms = timeout_ms
         self._coordinators = Coordinators(transport, routes)
-        #: The coordinator's name holds as long as the sink, its address until it does not answer.
+        #: The coordinator's name, a broker group, holds as long as the sink; the address of the group's
+        #: master until it does not answer, or is not master any more.
         self._known: str | None = None
         self._coordinator: BrokerApi | None = None
         self._begun: tuple[str, str, int | None] | None = None
@@ -212,3 +213,7 @@ class Sink:
             self._coordinator = None
             why = f"{error.facts['address']}: {error.facts['why']}"
             raise CoordinatorUnreachable(self.name, api.broker, why) from error
+        except (NotMaster, BrokerUnavailable):
+            # Another replica of its group may be master by now.
+            self._coordinator = None
+            raise

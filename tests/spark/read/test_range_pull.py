@@ -13,7 +13,14 @@ from pyspark_rocketq.options.options import source_options
 from pyspark_rocketq.options.table import Use
 from pyspark_rocketq.read.partitions import QueueRange
 from pyspark_rocketq.read.range_pull import RangePulls
-from rocketq.errors import CorruptFrame
+from rocketq.errors import (
+    CorruptFrame,
+    NotMaster,
+    OffsetOutOfRange,
+    QueueNotFound,
+    RocketqError,
+    TopicNotFound,
+)
 from rocketq.model import Message, MessageQueue
 from rocketq.protocol.damage import MessageRange, damaged_in_log
 from rocketq.protocol.message_schema import from_messages
@@ -90,6 +97,27 @@ def test_damage_that_the_broker_confirms_is_reported_in_its_words(
     assert caught.value.facts == told.facts
     assert "at log offset 64, in commitlog/0" in str(caught.value)
     assert f"messages 0 to 4 of queue 0 of topic {TOPIC}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        OffsetOutOfRange(TOPIC, "broker-a", 0, 0, 0, 0),
+        TopicNotFound(TOPIC, "broker-a"),
+        QueueNotFound(TOPIC, 0, 0),
+    ],
+    ids=lambda error: error.code,
+)
+def test_what_a_slave_lacks_is_asked_of_the_master_and_is_no_loss(
+    small: SmallCluster, broker: SmallBroker, lacking: RocketqError
+) -> None:
+    """The second answer is that of a slave too: the master has changed meanwhile."""
+    broker.script["pull"] = [refusal(lacking), refusal(NotMaster("group", 2))]
+    assert read(small) == list(range(15))
+    asked = [
+        call.query.get("master_only") for call in small.requests("broker-a", "GET") if "offset" in call.query
+    ]
+    assert asked == [None, "true", "true", None, None]
 
 
 @pytest.mark.parametrize("lacking", [1, 2])

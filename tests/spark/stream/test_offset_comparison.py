@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketq.stream.offset import StreamOffset, batch_ranges
-from pyspark_rocketq.stream.offset_comparison import compare, end_offset
-from pyspark_rocketq.survey.subscription import Survey
+from pyspark_rocketq.stream.offset_comparison import compare, end_offset, lifted
+from pyspark_rocketq.survey.subscription import Place, Survey
 from rocketq.model import MessageQueue, QueueOffsets
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.transport import Transport
 
 A0 = MessageQueue("t", "broker-a", 0)
 A1 = MessageQueue("t", "broker-a", 1)
@@ -38,6 +40,15 @@ def test_a_known_queue_goes_on_where_it_stands() -> None:
     assert standing.waiting == 4
     assert not standing.joined
     assert not standing.losses
+
+
+def test_a_slave_that_lags_is_no_loss_and_a_master_that_has_less_is_one() -> None:
+    api = BrokerApi(Transport(), "broker-a", "http://127.0.0.1:1")
+    for is_slave in (True, False):
+        places = {A: Place("t", api, 1, is_slave=is_slave)}
+        standing = compare(at({A0: 5}), lifted(survey({A0: (0, 3)}), places, at({A0: 5})))
+        assert bool(standing.losses) is not is_slave
+        assert standing.waiting == 0
 
 
 def test_a_new_queue_is_read_from_its_first_message() -> None:

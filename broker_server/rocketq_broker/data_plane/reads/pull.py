@@ -55,7 +55,7 @@ from rocketq_broker.data_plane.decoding_memory import (
     DecodingRoom,
     decoded_bytes,
 )
-from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, parse, whole_number
+from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, is_set, number, parse, whole_number
 from rocketq_broker.data_plane.reads import pull_formats as forms
 from rocketq_broker.filters.pull_filter import Filter, parse_filter
 from rocketq_broker.metrics.broker_metrics import Measurements
@@ -67,7 +67,19 @@ T = TypeVar("T")
 DEFAULT_PULL_BYTES: Final = 4 * MIB
 
 _PARAMETERS: Final = frozenset(
-    {"offset", "end", "max_bytes", "max_messages", "wait_ms", "group", "client_id", "epoch", "tag", "sql"}
+    {
+        "offset",
+        "end",
+        "max_bytes",
+        "max_messages",
+        "wait_ms",
+        "group",
+        "client_id",
+        "epoch",
+        "tag",
+        "sql",
+        "master_only",
+    }
 )
 _FORMS: Final = {
     FRAMES: FRAMES,
@@ -82,7 +94,8 @@ _FORMS: Final = {
 class PullCall:
     """What one pull asks for. `end` bounds what a filter looks at; without one it is in `max_messages`.
 
-    `claim` is the client id and the epoch of a member that pulls a queue of its own.
+    `claim` is the client id and the epoch of a member that pulls a queue of its own. `master_only` is for
+    whoever must not take a slave's word that there is no such message.
     """
 
     topic: str
@@ -96,6 +109,7 @@ class PullCall:
     claim: tuple[str, int] | None
     form: str
     chosen: Filter | None
+    master_only: bool = False
 
 
 class PullProcessor:
@@ -111,9 +125,14 @@ class PullProcessor:
         executor: Executor,
         readers: Executor,
         decoding: DecodingRoom,
+        check_office: Callable[[], None],
     ) -> None:
-        """`readers` are threads that may wait for the disk; those of `executor` compute."""
+        """`readers` are threads that may wait for the disk; those of `executor` compute.
+
+        `check_office` raises unless this broker is by itself, or serves as master.
+        """
         self._config = config
+        self._check_office = check_office
         self._store = store
         self._held = held
         self._outgoing = outgoing
@@ -127,13 +146,13 @@ class PullProcessor:
     async def handle(self, request: DataRequest) -> Answer | None:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
         call = _read_call(request)
-        self._check_group(call)
+        self._check_call(call)
         pull = self._pull if call.chosen is None else self._pull_chosen
         result = await pull(call, request)
         if result is None:
             return None
         # The call may have been held for long.
-        self._check_group(call)
+        self._check_call(call)
         self._measurements.pulled(call.topic, call.group, _count(call, result), sum(map(len, result.chunks)))
         if call.form == FRAMES:
             headers = self.place(
@@ -142,11 +161,15 @@ class PullProcessor:
             return Answer(200, [_FRAMES_TYPE, *headers], result.chunks)
         return await self._decoded(call, result)
 
-    def _check_group(self, call: PullCall) -> None:
-        """Raise GroupDisabled, or ClaimLost for a member that does not own the queue.
+    def _check_call(self, call: PullCall) -> None:
+        """Raise NotMaster if only a master is to answer, GroupDisabled, or ClaimLost.
+
+        ClaimLost is for a member that does not own the queue.
 
         Raises NoPermission for one who is not of the group that a retry topic belongs to.
         """
+        if call.master_only:
+            self._check_office()
         if is_retry_topic(call.topic) and call.topic != retry_topic(call.group):
             hint = "It is for the members of its group. To look at messages use rocketq query."
             raise NoPermission("Reading", f"retry topic {call.topic}", hint)
@@ -334,6 +357,7 @@ def _read_call(request: DataRequest) -> PullCall:
         claim=_claim(given),
         form=_form(request.headers.get(b"accept")),
         chosen=chosen,
+        master_only=is_set(given, "master_only"),
     )
 
 

@@ -2,6 +2,7 @@
 
     ?after_total=N&wait_ms=…   held until the topic has more than N messages in all
     ?at=T&boundary=…           the offsets that a time names, read from the disk
+    ?master_only=true          refused unless this broker is the master: a slave may know of fewer messages
 
 One held call watches a whole topic, so a consumer of many queues needs one
 waiting request a broker, not one a queue.
@@ -10,7 +11,7 @@ waiting request a broker, not one a queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -19,11 +20,11 @@ from rocketq.http_server.longpoll.long_poll import LongPoll, Woken
 from rocketq.model import TimeBoundary
 from rocketq.protocol.documents.broker import WAIT_MS_MAX, TopicOffsets, encode
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
-from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, parse, whole_number
+from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, is_set, parse, whole_number
 from rocketq_broker.runtime import wait_keys as arrivals
 from rocketq_broker.store.store import MessageStore
 
-_PARAMETERS: Final = frozenset({"after_total", "wait_ms", "at", "boundary"})
+_PARAMETERS: Final = frozenset({"after_total", "wait_ms", "at", "boundary", "master_only"})
 #: Which parameter means nothing without which.
 _NEEDS: Final = {"wait_ms": "after_total", "boundary": "at"}
 
@@ -31,8 +32,16 @@ _NEEDS: Final = {"wait_ms": "after_total", "boundary": "at"}
 class OffsetsProcessor:
     """Handles `GET /v1/topics/{topic}/offsets`, on the loop's thread."""
 
-    def __init__(self, store: MessageStore, held: LongPoll[arrivals.Key], executor: Executor) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        held: LongPoll[arrivals.Key],
+        executor: Executor,
+        check_office: Callable[[], None],
+    ) -> None:
+        """`check_office` raises unless this broker is by itself, or serves as master."""
         self._store = store
+        self._check_office = check_office
         self._held = held
         self._executor = executor
         self._loop = asyncio.get_running_loop()
@@ -40,9 +49,15 @@ class OffsetsProcessor:
     async def handle(self, request: DataRequest) -> Answer | None:
         given = parse(request.query_string, _PARAMETERS)
         _check_combination(given)
+        master_only = is_set(given, "master_only")
+        if master_only:
+            self._check_office()
         if "at" in given:
             return await self._at_time(request.name, given)
         offsets = await self._after_total(request, given)
+        if master_only:
+            # The call may have been held for long.
+            self._check_office()
         return None if offsets is None else json_answer(encode(offsets))
 
     async def _after_total(self, request: DataRequest, given: Mapping[str, str]) -> TopicOffsets | None:

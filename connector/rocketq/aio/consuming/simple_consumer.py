@@ -16,7 +16,7 @@ from types import TracebackType
 
 from rocketq.aio.blocking_calls import BlockingCalls
 from rocketq.consuming.simple_consumer import AckResult, LeasedMessage, SimpleConsumer
-from rocketq.errors import BrokerUnavailable, BrokerUnreachable
+from rocketq.errors import RocketqError
 from rocketq.model import StoredMessage
 from rocketq.protocol.documents.leases import RECEIVE_MESSAGES, RefusedHandle
 
@@ -64,7 +64,7 @@ class AsyncSimpleConsumer:
         self.group, self.config = core.group, core.config
 
     @property
-    def away(self) -> dict[str, BrokerUnreachable | BrokerUnavailable]:
+    def away(self) -> dict[str, RocketqError]:
         """The brokers that did not answer the last receive, and why."""
         return self._core.away
 

@@ -28,7 +28,7 @@ COLUMNS: Final = (
 @nameservers_option
 @output_option
 def cluster(nameservers: str, output: str) -> int:
-    """Show every broker each NameServer knows. Exit code 10: one NameServer or every broker is missing.
+    """Show every broker each NameServer knows. Exit code 10: a NameServer is silent, or no broker is there.
 
     The epoch is 0 for a group of one broker. How far the replicas of a group are: rocketq broker replicas.
 

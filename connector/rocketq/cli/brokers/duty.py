@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("broker", "draining", "topics", "queues", "held_calls", "log_bytes", "disk_free_bytes")
 
 routes_option = click.option(
-    "--routes", is_flag=True, help="Change the routes of every NameServer, and do not ask the broker."
+    "--routes",
+    is_flag=True,
+    help="Change the NameServers instead of the broker: for a broker that does not answer.",
 )
 
 
@@ -29,7 +31,7 @@ routes_option = click.option(
 @nameservers_option
 @output_option
 def list_brokers(nameservers: str, output: str) -> None:
-    """Show every live broker with its duty and its load.
+    """Show every live broker: whether it takes sends, and its load.
 
     \b
     Examples:

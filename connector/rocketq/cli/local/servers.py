@@ -55,7 +55,7 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
     type=click.Choice(["async", "sync"]),
     default="async",
     show_default=True,
-    help="When a send is acknowledged: in the page cache, or on disk.",
+    help="When a send is acknowledged: async, when it is in memory; sync, when it is on disk.",
 )
 @click.option(
     "--nameserver-port",

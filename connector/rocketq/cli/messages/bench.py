@@ -30,10 +30,16 @@ CONSUME_TIMEOUT_S: Final = 60.0
     "--size", type=click.IntRange(1, 1 << 20), default=100, show_default=True, help="Bytes of a body."
 )
 @click.option(
-    "--batch", type=click.IntRange(1, 100_000), default=1_000, show_default=True, help="Of one send."
+    "--batch",
+    type=click.IntRange(1, 100_000),
+    default=1_000,
+    show_default=True,
+    help="Messages in one batch send.",
 )
 @click.option("--singles", type=click.IntRange(0), default=500, show_default=True, help="Single sends.")
-@click.option("--queues", type=click.IntRange(1, 1_000), default=4, show_default=True, help="Of each broker.")
+@click.option(
+    "--queues", type=click.IntRange(1, 1_000), default=4, show_default=True, help="Queues on each broker."
+)
 @nameservers_option
 @output_option
 def bench(

@@ -30,8 +30,13 @@ def _filters(command: Any) -> Any:
             click.option("--topic", help="Only those whose original topic this is."),
             click.option("--tag", help="Only those with this tag."),
             click.option("--key", help="Only those with this key."),
-            click.option("--begin", "begin", type=Moment(), help="Only those that died since then."),
-            click.option("--end", "end", type=Moment(), help="Only those that died until then."),
+            click.option(
+                "--begin",
+                "begin",
+                type=Moment(),
+                help="Only those that died at or after: 2026-11-20T08:00Z, 15m (ago).",
+            ),
+            click.option("--end", "end", type=Moment(), help="Only those that died at or before."),
         )
     ):
         command = option(command)
@@ -47,7 +52,9 @@ def dlq() -> None:
 @click.argument("group", shell_complete=complete_group)
 @_filters
 @click.option("--resent/--not-resent", default=None, help="Only those that were sent again, or were not.")
-@click.option("-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="Messages at most."
+)
 @nameservers_option
 @output_option
 def list_letters(

@@ -21,7 +21,9 @@ _group_option = click.option("-g", "--group", required=True, help="The consumer 
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @_group_option
-@click.option("-n", "--count", type=click.IntRange(1, 1_000), default=16, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1_000), default=16, show_default=True, help="Messages at most."
+)
 @click.option(
     "--invisible-ms", type=click.IntRange(min=1), default=60_000, show_default=True,
     help="How long other receivers of the group do not see the messages.",
@@ -31,7 +33,9 @@ _group_option = click.option("-g", "--group", required=True, help="The consumer 
 )
 @click.option("-t", "--tags", help="Only messages with one of these tags: 'paid || refunded'.")
 @click.option("--sql", help="Only messages of which this is true.")
-@click.option("--ordered", is_flag=True, help="Nothing of a queue of which messages are leased already.")
+@click.option(
+    "--ordered", is_flag=True, help="Messages of a queue in order: skip queues of which a message is leased."
+)
 @click.option("--ack", is_flag=True, help="Acknowledge what was shown.")
 @nameservers_option
 @output_option
@@ -76,7 +80,7 @@ def receive(
 @nameservers_option
 @output_option
 def acknowledge(receipt_handles: tuple[str, ...], group: str, nameservers: str, output: str) -> None:
-    """Acknowledge received messages by their receipt handles. Twice is no error.
+    """Acknowledge received messages by their receipt handles. Repeating it is harmless.
 
     \b
     Examples:

@@ -191,7 +191,7 @@ def consume(
     after many of another.
 
     With --group and --follow it is a member of the group and shares the queues with the others. With --group
-    alone it reads all queues up to their present ends, which is refused while members own them.
+    alone it reads to the present ends and stops, which is not possible while members of the group are there.
 
     \b
     Examples:

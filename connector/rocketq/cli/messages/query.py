@@ -28,7 +28,7 @@ SHOWN_CHARACTERS: Final = 60
 
 
 class Moment(click.ParamType[int]):
-    """`2026-11-20T08:00Z`, `15m` (ago), or µs since 1970, as µs since 1970 in UTC."""
+    """Reads `2026-11-20T08:00Z`, `15m` (that long ago), or µs since 1970; gives µs since 1970."""
 
     name = "time"
 
@@ -50,10 +50,10 @@ class Moment(click.ParamType[int]):
 
 def interval_options(command: Any) -> Any:
     """Add `--begin` and `--end`, both included."""
-    end = click.option("--end", type=Moment(), help="Stored until then.  [default: now]")
-    return click.option("--begin", type=Moment(), help="Stored from then on: 2026-11-20T08:00Z, 15m, µs.")(
-        end(command)
-    )
+    end = click.option("--end", type=Moment(), help="Stored at or before.  [default: now]")
+    return click.option(
+        "--begin", type=Moment(), help="Stored at or after: 2026-11-20T08:00Z, 15m (ago), or µs since 1970."
+    )(end(command))
 
 
 def allow_missing_option(command: Any) -> Any:
@@ -86,6 +86,8 @@ def by_id(message_id: str, topic: str | None, allow_missing: bool, nameservers: 
       rocketq query id broker-a:orders:3:17 -o json | jq -r .body
       rocketq query id 9B1F00C4000A5F19A7E3B1C2D00000000001 --topic orders
     """
+    if allow_missing and topic is None:
+        raise click.UsageError("--allow-missing goes with --topic.")
     with connect(nameservers) as client:
         if topic is None:
             show_one(document(client.query.by_id(message_id)), output)
@@ -101,7 +103,9 @@ def by_id(message_id: str, topic: str | None, allow_missing: bool, nameservers: 
 @click.argument("broker")
 @click.argument("queue", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
-@click.option("-n", "--count", type=click.IntRange(1, 1_000), default=1, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Messages at most."
+)
 @nameservers_option
 @output_option
 def by_offset(
@@ -131,7 +135,9 @@ def by_offset(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("key")
 @interval_options
-@click.option("-n", "--count", type=click.IntRange(1, 1_000), default=64, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1_000), default=64, show_default=True, help="Messages at most."
+)
 @allow_missing_option
 @nameservers_option
 @output_option
@@ -199,7 +205,9 @@ def _warn_of_gaps(found: FoundByKey) -> None:
 @query.command("time")
 @click.argument("topic", shell_complete=complete_topic)
 @interval_options
-@click.option("-n", "--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(min=1), default=64, show_default=True, help="Messages at most."
+)
 @allow_missing_option
 @nameservers_option
 @output_option
@@ -225,7 +233,7 @@ def by_time(
         )
         shown = _show(itertools.islice(found, count), output)
         more = shown == count and next(found, None) is not None
-    say(f"{shown} message(s)" + ("; there are more: -n" if more else ""))
+    say(f"{shown} message(s)" + ("; there are more: raise -n" if more else ""))
 
 
 def _show(messages: Iterable[StoredMessage], output: str) -> int:

@@ -25,7 +25,9 @@ def timer() -> None:
 
 @timer.command("list")
 @click.argument("topic", shell_complete=complete_topic)
-@click.option("-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most.")
+@click.option(
+    "-n", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="Messages at most."
+)
 @nameservers_option
 @output_option
 def list_timers(topic: str, count: int, nameservers: str, output: str) -> None:

@@ -31,7 +31,7 @@ def tx() -> None:
 @nameservers_option
 @output_option
 def list_transactions(group: str | None, parked: bool, nameservers: str, output: str) -> None:
-    """List undecided transactions: when they began, how often they were checked, whether they are parked.
+    """List undecided transactions: when they began, their checks, and whether they are left to an operator.
 
     \b
     Examples:

@@ -122,7 +122,7 @@ class ReadQueues:
         return failed
 
     def _begin_on_broker(self, route: TopicRoute, broker: str, queues: Sequence[MessageQueue]) -> None:
-        api = replica_of(route, broker, self._transport)
+        api = replica_of(route, broker, self._transport, self._routes.invalidate)
         for is_new in (False, True):
             chosen = [q for q in queues if (q not in self._initial) is is_new]
             if chosen:

@@ -82,7 +82,7 @@ class Sessions:
         session = self._sessions.get(broker)
         if session is None:
             raise BrokerUnreachable(broker, "no known address", "no route names it any more", sent=False)
-        return master_of(self._routes.route(session.topic), broker, self._transport)
+        return master_of(self._routes.route(session.topic), broker, self._transport, self._routes.invalidate)
 
     def keep(self, topic_of: Mapping[str, str]) -> None:
         """Have sessions with these brokers and no others; each comes with a topic that it has."""

@@ -422,7 +422,12 @@ class Delivery:
         queues = self._queues_of(route)
         if not queues:
             self._routes.invalidate(route.topic)
-            raise NoPermission("sending", f"topic {route.topic}: it has no writable queue on a live master")
+            raise NoPermission(
+                "Sending",
+                f"topic {route.topic}, which has no writable queue at present",
+                "Its masters may be away (rocketq broker list) or drained (rocketq broker resume), or the "
+                "topic's perm forbids writing (rocketq topic describe).",
+            )
         return queues
 
     def _readdressed(

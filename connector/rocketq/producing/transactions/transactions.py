@@ -310,7 +310,8 @@ class TransactionProducer:
 
     def _api(self, topic: str, broker: str) -> TransactionApi:
         route = self._routes.route(topic)
-        return TransactionApi.of(master_of(route, broker, self._transport), self._transport)
+        master = master_of(route, broker, self._transport, self._routes.invalidate)
+        return TransactionApi.of(master, self._transport)
 
 
 class FirstHalf(NamedTuple):

@@ -10,9 +10,13 @@ from typing import Final
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import pytest
+
 from tests.support.conditions import wait_until
 
 PROGRAM: Final = shutil.which("etcd")
+
+without_etcd = pytest.mark.skipif(PROGRAM is None, reason="the program etcd is not installed")
 
 
 class Etcd:
