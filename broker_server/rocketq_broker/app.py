@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import structlog
@@ -33,6 +33,7 @@ from prometheus_client import CollectorRegistry
 from rocketq.clock import Clock
 from rocketq.errors import (
     BrokerUnavailable,
+    CorruptFrame,
     InvalidName,
     MethodNotAllowed,
     NotFound,
@@ -50,7 +51,7 @@ from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.model import Perm
 from rocketq.protocol.documents.broker import ARROW_STREAM, JSON, OCTET_STREAM
-from rocketq.protocol.documents.replication import FETCH_PATH
+from rocketq.protocol.documents.replication import FETCH_PATH, RANGE_PATH
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_endpoints import install_administration
@@ -70,7 +71,7 @@ from rocketq_broker.control_plane.topic_endpoints import install_messages, insta
 from rocketq_broker.control_plane.transaction_endpoints import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
-from rocketq_broker.data_plane.fetch_frames import FetchProcessor
+from rocketq_broker.data_plane.fetch_frames import FetchProcessor, RangeProcessor
 from rocketq_broker.data_plane.reads.find import FindProcessor
 from rocketq_broker.data_plane.reads.pull import PullProcessor
 from rocketq_broker.data_plane.reads.receive import ReceiveProcessor
@@ -124,7 +125,9 @@ GOODBYE: Final = DataRoute("DELETE", "/v1/groups/{group}/members/{client_id}", _
 DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND, WATCH, HEARTBEAT, GOODBYE)
 #: A slave's fetch; it names no topic.
 FETCH: Final = DataRoute("GET", FETCH_PATH, Rule(Permission.REPLICATE, Resource.CLUSTER, media_types=()))
-_FETCH_PATH: Final = FETCH_PATH.encode()
+#: And what a member asks whose log is damaged.
+RANGE: Final = DataRoute("GET", RANGE_PATH, Rule(Permission.REPLICATE, Resource.CLUSTER, media_types=()))
+_REPLICA_ROUTES: Final = {route.path.encode(): route for route in (FETCH, RANGE)}
 #: What a slave answers too: calls that change nothing, and all calls about replication.
 _READS: Final = frozenset({"GET", "HEAD"})
 _REPLICATION: Final = b"/v1/replication/"
@@ -136,6 +139,8 @@ NAME_TAKEN: Final = 5
 _PathKey = tuple[int, bytes, bytes, bytes]
 _NAME_PART, _INNER_PART, _END_PART = 3, 5, 6
 _KINDS: Final = {b"topics": Resource.TOPIC, b"groups": Resource.GROUP}
+
+T = TypeVar("T")
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -233,13 +238,13 @@ class BrokerApp:
         if not raw_path.startswith(b"/v1/"):
             await service.control(scope, receive, send)
             return
-        is_fetch = raw_path == _FETCH_PATH
+        replica_route = _REPLICA_ROUTES.get(raw_path)
         if scope["method"] not in _READS and not raw_path.startswith(_REPLICATION):
             service.broker.check_office()
         service.broker.enter()
         try:
-            if is_fetch:
-                await self._fetch(service, scope, receive, send)
+            if replica_route is not None:
+                await self._fetch(replica_route, service, scope, receive, send)
                 return
             parts = raw_path.split(b"/")
             methods = self._paths.get(_path_key(parts)) if len(parts) > 4 else None
@@ -258,16 +263,18 @@ class BrokerApp:
         finally:
             service.broker.leave()
 
-    async def _fetch(self, service: _Service, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer the fetch of a slave."""
-        rule = FETCH.rule if scope["method"] == FETCH.method else NO_ROUTE
+    async def _fetch(
+        self, route: DataRoute, service: _Service, scope: Any, receive: Receive, send: Send
+    ) -> None:
+        """Answer another replica of the group."""
+        rule = route.rule if scope["method"] == route.method else NO_ROUTE
         self._admission.admit(head_of(scope), rule, CLUSTER)
-        if scope["method"] != FETCH.method:
+        if scope["method"] != route.method:
             error = MethodNotAllowed(scope["method"], scope["path"])
-            await _refuse(error, [(b"allow", FETCH.method.encode())], send)
+            await _refuse(error, [(b"allow", route.method.encode())], send)
             return
         request = DataRequest("", "", scope["query_string"], dict(scope["headers"]), receive, scope)
-        await service.answer(FETCH, request, send)
+        await service.answer(route, request, send)
 
     def _check_slashes(self, parts: list[bytes], scope: Any) -> None:
         """Refuse an escaped slash, which FastAPI would take for a real one."""
@@ -303,10 +310,14 @@ class _Service:
             HEARTBEAT: members.heartbeat,
             GOODBYE: members.leave,
         }
-        self._handlers[FETCH] = _no_fetch
+        self._handlers |= {FETCH: _no_fetch, RANGE: _no_fetch}
         if broker.replica is not None and store.replica is not None:
             self._handlers[FETCH] = FetchProcessor(
-                broker.replica, store.replica, broker.held, self._outgoing, broker.completions, broker.readers
+                broker.replica, store.replica, broker.held, self._outgoing, broker.completions,
+                broker.readers, broker.suspect,
+            ).handle  # fmt: skip
+            self._handlers[RANGE] = RangeProcessor(
+                broker.replica, store.replica, self._outgoing, broker.readers
             ).handle
         #: Takes the sends of one small message.
         self.quick = SmallSends(
@@ -328,7 +339,8 @@ class _Service:
     async def answer(self, route: DataRoute, request: DataRequest, send: Send) -> None:
         """Answer a call of the data plane."""
         try:
-            answer = await self._handlers[route](request)
+            handle = partial(self._handlers[route], request)
+            answer = await (handle() if route is SEND else _healed(self.broker, handle))
         except RocketqError as error:
             self.broker.measurements.refused(error.code)
             place = self._pull.place_of_error(error) if isinstance(error, OffsetOutOfRange) else []
@@ -363,7 +375,11 @@ def _control_plane(
         admission,
     )
     install_topics(app, broker, send.forget_topic)
-    install_messages(app, pull.message)
+
+    async def message(identity: str) -> bytes:
+        return await _healed(broker, partial(pull.message, identity))
+
+    install_messages(app, message)
     install_claims(app, broker)
     install_progress(app, broker)
     install_groups(app, broker)
@@ -430,6 +446,16 @@ def _data_request(parts: list[bytes], scope: Any, receive: Receive) -> DataReque
 def _unescaped(part: bytes) -> str:
     text = part.decode("ascii")
     return unquote(text) if "%" in text else text
+
+
+async def _healed(broker: Broker, read: Callable[[], Awaitable[T]]) -> T:
+    """Return what a read has; one that meets a damaged frame is repeated if another replica could heal it."""
+    try:
+        return await read()
+    except CorruptFrame as damage:
+        if not await broker.heals(damage):
+            raise
+    return await read()
 
 
 async def _no_fetch(request: DataRequest) -> Answer | None:

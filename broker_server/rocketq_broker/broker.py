@@ -36,7 +36,7 @@ import structlog
 from starlette.concurrency import run_in_threadpool
 
 from rocketq.clock import Clock, SystemClock
-from rocketq.errors import BrokerUnavailable, RocketqError
+from rocketq.errors import BrokerUnavailable, CorruptFrame, RocketqError
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import Perm, TopicConfig
@@ -49,8 +49,15 @@ from rocketq_broker.duties import Duties
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.metrics.broker_metrics import Measurements
-from rocketq_broker.replication_service.assembly import LogHooks, RegisterOfGroup, replica_at_work
+from rocketq_broker.replication_service.assembly import (
+    LogHooks,
+    RegisterOfGroup,
+    healer_of,
+    replica_at_work,
+)
 from rocketq_broker.replication_service.description import described
+from rocketq_broker.replication_service.log_healer import Health, LogHealer
+from rocketq_broker.replication_service.opening import opened_or_healed
 from rocketq_broker.replication_service.service import ReplicationService
 from rocketq_broker.retries.dead_letters import DeadLetters
 from rocketq_broker.retries.send_back import SendBack
@@ -66,6 +73,8 @@ from rocketq_broker.transactions.check_watch import CheckWatch
 _POOL_THREADS: Final = 4
 #: For pulls that wait for the disk. They have threads of their own, so that sends never wait for them.
 _READ_THREADS: Final = 4
+#: How long a reader waits for a damaged frame to be healed.
+HEAL_WAIT_S: Final = 4
 
 log = structlog.get_logger("rocketq.broker")
 
@@ -114,6 +123,8 @@ class Broker:
             on_damage=events.damaged, on_clock=events.clock_noticed,
             replica=log_hooks.hooks(config) if config.is_replica else None,
         )  # fmt: skip
+        if config.is_replica:
+            opened = partial(opened_or_healed, config, opened)
         try:
             store = await loop.run_in_executor(executor, opened)
         except BaseException:
@@ -185,6 +196,7 @@ class Broker:
         self.dead_letters = DeadLetters(store, completions, self.readers)
         #: What makes this broker one of several replicas; None for a group of one broker.
         self.replica: ReplicationService | None = None
+        self._healer: LogHealer | None = None
         self._register: RegisterOfGroup | None = None
         #: The epoch in which this broker serves as master of several replicas.
         self._office = 0
@@ -225,6 +237,8 @@ class Broker:
         self._registrar.start()
         if self.replica is not None:
             self.replica.start()
+            if self._healer is not None:
+                self._healer.start()
         else:
             self.duties.begin()
         self.troubles.start()
@@ -287,6 +301,8 @@ class Broker:
         if self._waiting is not None:
             await self._waiting
         await loop.run_in_executor(self.executor, self._registrar.stop)
+        if self._healer is not None:
+            await loop.run_in_executor(self.executor, self._healer.stop)
         if self.replica is not None and self._register is not None:
             await loop.run_in_executor(self.executor, self._register.close)
             await loop.run_in_executor(self.executor, self.replica.stop)
@@ -364,13 +380,31 @@ class Broker:
         self.replica = replica_at_work(
             self.config, self.store, self.identity.address, self._register.register, self, hooks, self.clock
         )
+        self._healer = healer_of(self.config, self.store, self.replica, self.clock)
+
+    def suspect(self, at: int, why: str) -> None:
+        """Have the frame at a log offset looked at, and healed from another replica if it is damaged."""
+        if self._healer is not None:
+            self._healer.suspect(at, why)
+
+    async def heals(self, damage: CorruptFrame) -> bool:
+        """Wait a moment until another replica has healed a frame of the log; return whether it did."""
+        healer, at = self._healer, damage.facts.get("log_offset", damage.offset)
+        if healer is None:
+            return False
+        outcome = self.completions.outcome(partial(healer.suspect, at, str(damage.facts["why"])))
+        try:
+            return bool(await asyncio.wait_for(outcome, HEAL_WAIT_S))
+        except TimeoutError:
+            return False
 
     def replication(self) -> ReplicationStatus | None:
         """Return the group as this broker sees it; None for a group of one broker."""
         if self.replica is None or self.store.replica is None:
             return None
         view, now_ms = self.store.replica.view(), self.clock.monotonic_ms()
-        return described(self.config.name, self.replica.status, view, now_ms)
+        health = self._healer.health if self._healer is not None else Health()
+        return described(self.config.name, self.replica.status, view, health, now_ms)
 
     def took_office(self, epoch: int) -> None:
         """Called on the replica's thread."""

@@ -30,6 +30,7 @@ _SAME_NAME: Final = (
     ("cluster", "The cluster that the broker belongs to."),
     ("broker_id", "0: a group of one broker; from 1 on: the number of this replica of the group."),
     ("min_in_sync", "Replicas, the master included, that hold a message before it is confirmed."),
+    ("scrub_ms", "How often a replica reads its whole log to find damage; 0: never."),
     ("host", "The address to listen on."),
     ("port", "The port to listen on; 0 takes a free one."),
     ("advertise", "The base URL for others, if it is not the address itself."),

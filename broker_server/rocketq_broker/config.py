@@ -46,6 +46,8 @@ class BrokerConfig:
     #: How many replicas, the master included, must hold a message before it is confirmed. It counts for a
     #: group that this broker founds; the record of the group has it from then on.
     min_in_sync: int = 2
+    #: How often a replica reads its whole log to find damage, which other members heal; 0: never.
+    scrub_ms: int = 7 * 86_400_000
     #: Members of the etcd cluster that keeps the group's record; none: the NameServers keep it.
     etcd: tuple[str, ...] = ()
     host: str = "127.0.0.1"
@@ -123,6 +125,7 @@ class BrokerConfig:
                 )
         _check_range("broker_id", self.broker_id, 0, REPLICA_NUMBER_MAX)
         _check_range("min_in_sync", self.min_in_sync, 1, REPLICA_NUMBER_MAX)
+        _check_range("scrub_ms", self.scrub_ms, 0, 366 * 86_400_000)
         if self.role not in ROLES:
             raise InvalidConfiguration("role", self.role, f"the roles are {' and '.join(ROLES)}")
         if self.is_replica and not (self.nameservers or self.etcd):

@@ -14,9 +14,8 @@ from nbclient import NotebookClient
 FOLDER: Final = Path(__file__).parent.parent.parent / "notebooks"
 NOTEBOOKS: Final = sorted(FOLDER.glob("*.ipynb"))
 CELL_TIMEOUT_S: Final = 540
-#: Those that start several JVMs or many servers: they belong to `make test-slow`.
-SLOW: Final = {"03_exactly_once", "05_failover", "06_performance"}
-#: All run one after the other, whether they need Spark or not, since each starts a cluster of its own.
+#: Those that take a minute or more on a busy machine: they belong to `make test-slow`.
+SLOW: Final = {"02_streaming_aggregation", "03_exactly_once"}
 RUNS: Final = [
     pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
     for path in NOTEBOOKS
@@ -40,6 +39,7 @@ def test_every_notebook_is_listed() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("path", RUNS)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel must be this interpreter, whatever kernels the user has registered.

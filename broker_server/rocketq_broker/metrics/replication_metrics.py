@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rocketq.protocol.documents.replication import ReplicationStatus
@@ -35,10 +35,23 @@ class ReplicationCollector(Collector):
                 "Bytes of this broker's log that are not confirmed.",
                 max(0, status.end - status.confirmed),
             ),
+            (
+                "rocketq_replica_damaged_parts",
+                "Parts of this broker's log that are damaged and not healed.",
+                status.damaged,
+            ),
         ):  # fmt: skip
             gauge = GaugeMetricFamily(name, text, labels=labels)
             gauge.add_metric((*self._node, me), value)
             yield gauge
+        for name, text, value in (
+            ("rocketq_replica_healed_parts", "Damaged parts healed from other replicas.", status.healed),
+            ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
+            ("rocketq_replica_scrubbed_bytes", "Bytes read to look for damage.", status.scrubbed_bytes),
+        ):
+            counter = CounterMetricFamily(name, text, labels=labels)
+            counter.add_metric((*self._node, me), value)
+            yield counter
         if not is_master:
             return
         lag = GaugeMetricFamily(

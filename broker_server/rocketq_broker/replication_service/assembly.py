@@ -24,6 +24,8 @@ from rocketq_broker.replication.incarnation import DiskFacts, broken_promise
 from rocketq_broker.replication.replica import Replica, Standing
 from rocketq_broker.replication.slave_role import Confirmed
 from rocketq_broker.replication_service.conduct import Policy
+from rocketq_broker.replication_service.log_healer import LogHealer
+from rocketq_broker.replication_service.member_ranges import MemberRanges
 from rocketq_broker.replication_service.ports import Observer
 from rocketq_broker.replication_service.service import ReplicationService
 from rocketq_broker.replication_service.store_log import StoreLog
@@ -109,6 +111,15 @@ def replica_at_work(
     )  # fmt: skip
     hooks.tell(service)
     return service
+
+
+def healer_of(
+    config: BrokerConfig, store: MessageStore, service: ReplicationService, clock: Clock
+) -> LogHealer | None:
+    """Return what heals the log of a replica; it is not started yet."""
+    if store.replica is None:
+        return None
+    return LogHealer(store.replica, lambda: service.status.replica, MemberRanges(), clock, config.scrub_ms)
 
 
 def _incarnation(config: BrokerConfig, operations: ReplicaOperations) -> str:

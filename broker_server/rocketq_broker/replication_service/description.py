@@ -8,10 +8,11 @@ from rocketq_broker.replication.group_record import GroupRecord, Member
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import Replica
 from rocketq_broker.replication.slave_role import SlaveRole
+from rocketq_broker.replication_service.log_healer import Health
 from rocketq_broker.replication_service.service import Status
 
 
-def described(broker: str, status: Status, view: LogView, now_ms: int) -> ReplicationStatus:
+def described(broker: str, status: Status, view: LogView, health: Health, now_ms: int) -> ReplicationStatus:
     """Return what one broker knows of its group."""
     replica, known = status.replica, status.replica.known
     record = known.record if known is not None else None
@@ -21,6 +22,7 @@ def described(broker: str, status: Status, view: LogView, now_ms: int) -> Replic
         master.address if master is not None else "", record.min_in_sync if record is not None else 0,
         view.begin, view.end, view.held, replica.confirmed.end,
         _states(replica, record, view, now_ms) if record is not None else (),
+        len(health.damaged), health.healed, health.healed_bytes, health.scrubbed_bytes,
     )  # fmt: skip
 
 

@@ -123,6 +123,8 @@ class ReplicationService:
         self._log_has_moved = self._stopping = False
         #: Whether the last fetch failed: only the first failure of a row is logged.
         self._fetches_fail = False
+        #: Where the frames of the last answer were damaged: the master is told.
+        self._damaged_at: int | None = None
         #: Whether nobody else was found to be the replica of this number.
         self._is_checked = False
         self._registering = ThreadPoolExecutor(1, thread_name_prefix="rocketq-register")
@@ -276,7 +278,8 @@ class ReplicationService:
     def _call_master(self, master: Member, fetch: Fetch, confirmed: int) -> None:
         """On `rocketq-fetch`."""
         query = query_of(fetch) | {
-            "confirmed": confirmed, "max_bytes": FETCH_BYTES, "wait_ms": self._times.hold_ms
+            "confirmed": confirmed, "max_bytes": FETCH_BYTES, "wait_ms": self._times.hold_ms,
+            "damaged": self._damaged_at,
         }  # fmt: skip
         try:
             answer = self._transport.call(
@@ -297,10 +300,13 @@ class ReplicationService:
             self.post(lambda conduct, now_ms: self._answered(conduct, found, frames, now_ms))
 
     def _answered(self, conduct: Conduct, answer: FetchAnswer, frames: RawFrames | None, now_ms: int) -> None:
+        self._damaged_at = None
         try:
             conduct.answered(answer, frames, now_ms)
         except (CorruptFrame, ShipmentMisplaced, StoreFull) as error:
             # Nothing was appended. The log is as it was, so the same frames are fetched again.
+            if isinstance(error, CorruptFrame):
+                self._damaged_at = error.offset
             log.warning("frames_refused", why=str(error), facts=error.facts)
             conduct.refused_frames(now_ms)
 

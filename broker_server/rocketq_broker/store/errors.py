@@ -9,6 +9,7 @@ StoreError
 ├── CorruptQueue        a ConsumeQueue does not lead to its messages; it can be built anew
 ├── CorruptIndex        an index file is damaged; it is built anew
 ├── CorruptStanding     what a replica knows of itself is damaged
+├── ReplicaNotSalvaged  a salvaged log would differ from those of the other members
 ├── ShipmentMisplaced   frames of another member do not continue this log
 ├── SegmentGone         retention removed what was about to be read
 └── LogFailed           a write or sync failed; the store stopped acknowledging
@@ -116,6 +117,23 @@ class CorruptStanding(StoreError):
             f"The file state/standing of this replica is damaged: {why}.",
             hint="Start the broker with an empty --data-dir: it copies the log of the group's master.",
             facts={"why": why},
+        )
+
+
+class ReplicaNotSalvaged(StoreError):
+    """The directory is that of a replica: a salvaged log would differ from those of the other members."""
+
+    code = "REPLICA_NOT_SALVAGED"
+    status = 409
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"The directory is that of a replica of group {group!r}, "
+            "and a salvaged log would differ from those of the other members.",
+            hint="Start the broker: it heals the log from another member. If that fails, empty the "
+            "directory, and the broker copies the log. If no other member is left, --leave-group salvages "
+            "it; it is the log of no group then, and can be run with --broker-id 0.",
+            facts={"group": group},
         )
 
 

@@ -21,7 +21,7 @@ from pyspark_rocketq.connections import Connection
 from pyspark_rocketq.errors import DataLost
 from pyspark_rocketq.options.options import SourceOptions
 from pyspark_rocketq.read.partitions import QueueRange
-from rocketq.consuming.fetching.damage_diagnosis import diagnosed
+from rocketq.consuming.fetching.damage_diagnosis import CORRUPT_MAX, diagnosed, is_in_log
 from rocketq.errors import (
     BrokerUnreachable,
     CorruptFrame,
@@ -36,9 +36,6 @@ from rocketq.net.retry import persist
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames
 
 log = logging.getLogger("pyspark_rocketq")
-
-#: How often a damaged frame is pulled: the first damage may have happened on the wire.
-CORRUPT_MAX = 2
 
 
 class RangePulls:
@@ -71,8 +68,10 @@ class RangePulls:
                     position, corrupt = piece.next_offset, 0
             except CorruptFrame as error:
                 corrupt += 1
-                if corrupt == CORRUPT_MAX:
-                    raise self._diagnosed(position, error) from error
+                if corrupt > 1:
+                    found = self._diagnosed(position, error)
+                    if corrupt == CORRUPT_MAX or is_in_log(found):
+                        raise found from error
                 log.warning("Pulling %s from %d once more: %s", self._range.queue, position, error.message)
                 continue
             if self._options.filter.wants_all and position < min(end, pulled.next_offset):

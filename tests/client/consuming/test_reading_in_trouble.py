@@ -69,10 +69,16 @@ def test_a_frame_damaged_on_its_way_is_fetched_again(broker: SmallBroker, mq: Cl
         assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
 
 
+def test_a_frame_that_the_broker_finds_sound_is_fetched_a_third_time(broker: SmallBroker, mq: Client) -> None:
+    broker.script["pull"] = [damaged, damaged]
+    with mq.pull_consumer(TOPIC, start="earliest") as consumer:
+        assert offsets(consumer.poll(timeout_ms=WAIT_MS))[:1] == [0]
+
+
 def test_a_damaged_frame_raises_after_the_messages_before_it_until_a_seek(
     broker: SmallBroker, mq: Client
 ) -> None:
-    broker.script["pull"] = [lambda answer: answer, damaged, damaged]
+    broker.script["pull"] = [lambda answer: answer, damaged, damaged, damaged]
     with mq.pull_consumer(TOPIC, start="earliest") as consumer:
         assert offsets(consumer.poll(timeout_ms=WAIT_MS)) == [0, 1, 2, 3, 4]
         for _ in range(2):

@@ -69,7 +69,7 @@ def test_a_frame_damaged_on_its_way_is_pulled_again_and_comes_once(
 def test_a_frame_damaged_in_the_log_ends_the_task_and_names_the_queue(
     small: SmallCluster, broker: SmallBroker
 ) -> None:
-    broker.script["pull"] = [damaged, damaged]
+    broker.script["pull"] = [damaged, damaged, damaged]
     with pytest.raises(CorruptFrame) as caught:
         read(small)
     facts = caught.value.facts

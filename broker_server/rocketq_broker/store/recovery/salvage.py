@@ -127,11 +127,17 @@ def survey(log: CommitLog) -> list[Gap]:
                 at += header.size
                 stored_at_us = max(stored_at_us, header.stored_at_us)
                 continue
-            end = min(next((each.log_offset for each in sound_frames_behind(log, at)), stop), stop)
             why, claims = _diagnosis(log, at)
-            gaps.append(Gap(start, at, end, why, claims, stored_at_us))
-            at = end
+            gaps.append(Gap(start, at, end_of_damage(log, at), why, claims, stored_at_us))
+            at = gaps[-1].end
     return gaps
+
+
+def end_of_damage(log: CommitLog, at: int) -> int:
+    """Return where sound frames begin again behind a damaged one; at the latest where its segment ends."""
+    start = log.segment_of(at)
+    stop = start + log.size_of(start)
+    return min(next((each.log_offset for each in sound_frames_behind(log, at)), stop), stop)
 
 
 def _diagnosis(log: CommitLog, at: int) -> tuple[str, str]:

@@ -20,7 +20,8 @@ from rocketq_broker.store.disk.files import Files, OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.errors import ShipmentMisplaced
 from rocketq_broker.store.log.commit_log import DIRECTORY, CommitLog
-from rocketq_broker.store.recovery.salvage import survey
+from rocketq_broker.store.log.sound_frames import sound_header
+from rocketq_broker.store.recovery.salvage import end_of_damage, survey
 from rocketq_broker.store.replica.raw_frames import RawFrames, extents_of, verified
 
 _OPEN_FILES: Final = 16
@@ -43,6 +44,27 @@ class DamagedRange:
 def damaged_ranges(log: CommitLog, end: int) -> tuple[DamagedRange, ...]:
     """Find the damaged parts below `end`; reads the whole log. What ends at `end` is cut off, not healed."""
     return tuple(DamagedRange(gap.at, gap.end, gap.why) for gap in survey(log) if gap.end < end)
+
+
+def damaged_range(log: CommitLog, at: int, why: str, end: int) -> DamagedRange | None:
+    """Return the damaged part that begins with the frame at `at`; None if it is sound, or reaches `end`."""
+    if not log.begin <= at < end or sound_header(log, at) is not None:
+        return None
+    behind = end_of_damage(log, at)
+    return DamagedRange(at, behind, why) if behind < end else None
+
+
+def sound_until(log: CommitLog, at: int, size: int, end: int) -> int:
+    """Follow the frames from `at` on over `size` bytes, or up to `end`; return where the next one begins.
+
+    Raises CorruptFrame at damage, with its log offset.
+    """
+    position = at
+    for frame in log.frames(at, end):
+        position = frame.header.log_offset + frame.header.size
+        if position - at >= size:
+            break
+    return position
 
 
 def heal(files: Files, log: CommitLog, damage: DamagedRange, raw: RawFrames) -> None:

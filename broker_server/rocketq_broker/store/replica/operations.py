@@ -19,7 +19,13 @@ from rocketq_broker.store.commit.log_writer import LogWriter
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.disk.standing import Kept, StandingFile
 from rocketq_broker.store.replica.following import Follower
-from rocketq_broker.store.replica.healing import DamagedRange, damaged_ranges, heal
+from rocketq_broker.store.replica.healing import (
+    DamagedRange,
+    damaged_range,
+    damaged_ranges,
+    heal,
+    sound_until,
+)
 from rocketq_broker.store.replica.raw_frames import RawFrames, read_frames, verified
 
 #: Who refuses local writes: a store that is not in office, and the service for reasons of its own.
@@ -235,6 +241,26 @@ class ReplicaOperations:
     def damages(self) -> tuple[DamagedRange, ...]:
         """Find the damaged parts of the log; any thread. It reads the whole log, so call it rarely."""
         return damaged_ranges(self._log, self._ends.written)
+
+    def damage_at(self, at: int, why: str) -> DamagedRange | None:
+        """Return the damaged part that begins with the frame at `at`, if it is damaged; any thread."""
+        return damaged_range(self._log, at, why, self._ends.written)
+
+    def sound_until(self, at: int, size: int) -> int:
+        """Read confirmed frames from `at` on, the begin of one; any thread. Return where the next begins.
+
+        At the confirmed end nothing is read. Raises CorruptFrame at damage, and SegmentGone.
+        """
+        return sound_until(self._log, at, size, self.confirmed)
+
+    def unreadable(self) -> dict[int, str]:
+        """Return where the key index met frames that it could not read; any thread."""
+        return {hole.begin: "the key index could not read it" for hole in self._follower.index.holes()}
+
+    @property
+    def begin(self) -> int:
+        """Where the log begins; any thread."""
+        return self._log.begin
 
     def heal(self, damage: DamagedRange, raw: RawFrames) -> None:
         """Replace a damaged part by another member's bytes, whoever is master; durable on return.

@@ -11,7 +11,7 @@ Which queues there are is said from outside, with `begin` and `end`: all of a ro
 
 A seek never waits for a held call. All threads end at once when the transport
 is closed: that cuts what they wait for. A call that fails is repeated after a pause; only what
-repeating cannot mend (a corrupt frame twice, an offset that must not be skipped,
+repeating cannot mend (a frame that stays corrupt, an offset that must not be skipped,
 a topic that is gone, a missing permission) stops a queue and comes out of poll.
 """
 
@@ -27,7 +27,7 @@ from typing import Final
 from rocketq.clock import Clock
 from rocketq.config import Reset
 from rocketq.consuming.fetching.changes import Changes
-from rocketq.consuming.fetching.damage_diagnosis import diagnosed
+from rocketq.consuming.fetching.damage_diagnosis import CORRUPT_MAX, diagnosed, is_in_log
 from rocketq.consuming.fetching.fetch_buffer import Fetch, Prefetch
 from rocketq.consuming.fetching.start_offsets import Beginning, resume_offset
 from rocketq.consuming.fetching.subscriptions import MessageFilter
@@ -301,18 +301,23 @@ class Fetching:
             self.prefetch.resume_at(fetch, offset, max_offset, incarnation)
 
     def _fail_if_corrupt_again(self, api: BrokerApi, fetch: Fetch, error: CorruptFrame) -> None:
-        """A corrupt frame may be the wire's fault: it counts when it comes again."""
+        """A corrupt frame may be the wire's fault, so it counts when it comes again.
+
+        A broker that finds no damage then may just have healed its log: it is asked once more.
+        """
         with self.changed:
             state = self.prefetch.current(fetch)
             if state is None:
                 return
             state.corrupt_seen += 1
-            if state.corrupt_seen == 1:
-                return
-            state.corrupt_seen = 0
+            seen = state.corrupt_seen
+        if seen == 1:
+            return
         error = diagnosed(api, fetch.queue, fetch.offset, error)
         with self.changed:
-            self.prefetch.fail(fetch, error)
+            if seen == CORRUPT_MAX or is_in_log(error):
+                state.corrupt_seen = 0
+                self.prefetch.fail(fetch, error)
 
     def _pause_or_fail(self, fetch: Fetch, error: RocketqError) -> None:
         queue = fetch.queue

@@ -13,6 +13,8 @@ from rocketq.model import Int64
 from rocketq.protocol.json_codec import prepare_documents
 
 FETCH_PATH: Final = "/v1/replication/frames"
+#: A part of a member's log below its confirmed end, for one whose own is damaged there.
+RANGE_PATH: Final = "/v1/replication/range"
 #: Has a `FetchHead`.
 FETCH_HEADER: Final = "x-rocketq-fetch"
 
@@ -21,10 +23,10 @@ FETCH_HEADER: Final = "x-rocketq-fetch"
 class FetchHead:
     """The answer to a fetch, beside its frames.
 
-    `kind` is "shipment", "diverged" or "begins-later"; `epoch`, `at` and `last_epoch` are the place that it
-    answers to. `end` and `confirmed` are a shipment's, `keep` and `keep_epoch` those of a log that differs,
-    `begin` and `before` say where the master's log begins. `segments` are the log offsets at which a segment
-    begins within the frames.
+    `kind` is "shipment", "diverged", "begins-later" or "range"; `epoch`, `at` and `last_epoch` are the place
+    that it answers to; a range has none of the epochs. `end` and `confirmed` are a shipment's, `keep` and
+    `keep_epoch` those of a log that differs, `begin` and `before` say where the master's log begins.
+    `segments` are the log offsets at which a segment begins within the frames.
     """
 
     kind: str
@@ -71,6 +73,13 @@ class ReplicationStatus:
     held: Int64
     confirmed: Int64
     replicas: tuple[ReplicaState, ...] = field(default=(), hash=False)
+    #: Parts of this broker's log that are damaged, and could not be healed yet.
+    damaged: Int64 = 0
+    #: Parts that were healed from other members since its start, and their bytes.
+    healed: Int64 = 0
+    healed_bytes: Int64 = 0
+    #: Bytes that were read to look for damage, since its start.
+    scrubbed_bytes: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)
