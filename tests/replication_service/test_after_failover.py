@@ -22,7 +22,7 @@ from rocketq.producing.producer import Producer
 from rocketq.producing.staged_send import StagedSlice, participants
 from rocketq.producing.transactions.transactions import Transaction
 from rocketq.sinks.sink import Sink
-from tests.support.conditions import WAIT_MS
+from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.patience import PatientClient
 
 GROUP = "broker-a"
@@ -35,6 +35,7 @@ class Begun:
     """What is under way when the master dies."""
 
     client: Client
+    admin: ClusterAdmin
     producer: Producer
     receiver: SimpleConsumer
     leased: list[LeasedMessage]
@@ -50,14 +51,14 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
     """The state of a client whose group has lost the master it was begun at."""
     with LocalCluster(1, 1, tmp_path_factory.mktemp("group"), replicas=3) as cluster, ExitStack() as stack:
         client = stack.enter_context(PatientClient(cluster.nameservers))
-        made = begin(client, stack)
         admin = stack.enter_context(ClusterAdmin(cluster.nameservers))
+        made = begin(client, admin, stack)
         before = admin.replicas.status(GROUP)
         cluster.kill(next(name for name, each in cluster.brokers.items() if each == before.master))
         yield made
 
 
-def begin(client: Client, stack: ExitStack) -> Begun:
+def begin(client: Client, admin: ClusterAdmin, stack: ExitStack) -> Begun:
     for topic in ("read", "later", "paid", "leased", "copy", "shared"):
         client.create_topic(topic, queues=1)
     producer = client.producer()
@@ -82,7 +83,7 @@ def begin(client: Client, stack: ExitStack) -> Begun:
     member = stack.enter_context(client.consumer("members", "shared", start="earliest"))
     producer.send("shared", b"before")
     assert taken_by(member) == b"before"
-    made = Begun(client, producer, receiver, leased, transaction, sink, member, staged)
+    made = Begun(client, admin, producer, receiver, leased, transaction, sink, member, staged)
     for body, delay in ((b"far", "1h"), (b"never", "1h"), (b"soon", "3s")):
         producer.send("later", body, delay=delay)
     for each in client.timers.list("later"):
@@ -155,3 +156,15 @@ def test_a_sink_commits_what_was_staged_at_the_master_that_died(begun: Begun) ->
 def test_a_producer_goes_on_in_the_same_queue(begun: Begun) -> None:
     result = begun.producer.send("read", b"four", queue=MessageQueue("read", GROUP, 0))
     assert result.offset == 3
+
+
+def test_a_sink_and_a_member_follow_handovers_to_another_replica_and_back(begun: Begun) -> None:
+    begun.sink.begin("run-3")
+    (client_id,) = (each.client_id for each in begun.admin.groups.members("members"))
+    for body in (b"there", b"back"):
+        again(lambda: begun.admin.replicas.hand_over(GROUP))
+        begun.sink.begin(f"run-{body.decode()}")
+        wait_until(lambda: client_id in [each.client_id for each in begun.admin.groups.members("members")])
+        begun.producer.send("shared", body)
+        while taken_by(begun.member) != body:
+            continue

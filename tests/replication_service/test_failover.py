@@ -13,6 +13,7 @@ from tests.support.replicated_run import (
     ReplicatedRun,
     kill_master,
     pause_master,
+    rolling_restart,
 )
 
 
@@ -35,6 +36,15 @@ def test_messages_survive_the_loss_of_one_master_after_another(tmp_path: Path, e
             run.live(strike)
         assert run.status().epoch > len(strikes)
         run.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_rolling_restart_under_load_fails_no_send(tmp_path: Path) -> None:
+    with ReplicatedRun(tmp_path, seed=2, nameservers=1) as run:
+        run.live(rolling_restart)
+        run.check()
+        assert not run.failures
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ The same group coordinates the sink, takes part in it, and has what the query re
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketq.protocol.documents.broker import CreateTopicRequest
-from tests.support.conditions import WAIT_MS, wait_until
+from tests.support.conditions import WAIT_MS
 from tests.support.replicated_run import (
     STRIKES,
     TOPIC,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 COPY = "orders-copy"
+#: A batch that takes longer hangs.
+BATCH_S = 300
 
 
 def copying(spark: SparkSession, run: ReplicatedRun, checkpoint: Path) -> StreamingQuery:
@@ -52,7 +55,15 @@ def follow(query: StreamingQuery, run: ReplicatedRun, strikes: Sequence[Strike])
     for strike in strikes:
         run.live(strike)
         before = written(query)
-        wait_until(lambda before=before: written(query) > before)  # type: ignore[misc]
+        await_batch(query, before)
+
+
+def await_batch(query: StreamingQuery, known: int) -> None:
+    """Wait for a batch after the one that is known; the first one starts Spark's Python workers."""
+    deadline = time.monotonic() + BATCH_S
+    while written(query) <= known:
+        assert time.monotonic() < deadline, f"no batch after {known} in {BATCH_S} s"
+        query.awaitTermination(0.05)
 
 
 def written(query: StreamingQuery) -> int:
@@ -69,7 +80,7 @@ def copied_through(
     run.admin.topics.create(COPY, CreateTopicRequest(2, 2), wait_ms=WAIT_MS)
     query = copying(spark, run, checkpoint)
     try:
-        wait_until(lambda: written(query) >= 0)
+        await_batch(query, -1)
         follow(query, run, strikes)
         run.check()
         query.processAllAvailable()

@@ -47,6 +47,8 @@ class ReplicatedRun:
         )  # fmt: skip
         self.history = History()
         self.acks = 0
+        #: Sends that had no answer until their time was over, or were refused.
+        self.failures = 0
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -93,6 +95,7 @@ class ReplicatedRun:
                     place = MessageQueue(TOPIC, GROUP, queue)
                     result = producer.send(TOPIC, message.encode(), queue=place, timeout_ms=WAIT_MS)
                 except RocketqError:
+                    self.failures += 1
                     with self._lock:
                         self.history.doubt([message], queue)
                     continue
@@ -211,6 +214,17 @@ def pause_slave(run: ReplicatedRun) -> Callable[[], None]:
 
 def hand_over(run: ReplicatedRun) -> Callable[[], None]:
     run.admin.replicas.hand_over(GROUP)
+    return lambda: None
+
+
+def rolling_restart(run: ReplicatedRun) -> Callable[[], None]:
+    """What docs/replication.md says of planned work: each slave in turn, a handover, the former master."""
+    former = run.master
+    for name in [name for name in run.cluster.brokers if name != former]:
+        run.cluster.restart(name)
+        wait_until(run.is_whole)
+    run.admin.replicas.hand_over(GROUP)
+    run.cluster.restart(former)
     return lambda: None
 
 

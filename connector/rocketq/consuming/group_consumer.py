@@ -76,7 +76,7 @@ class Consumer(MemberView):
 
         With ack="auto", polling again acknowledges them. Raises CorruptFrame, OffsetOutOfRange (with
         offset_reset="error"), RetriesExhausted, TopicNotFound or NoPermission for a queue that cannot go
-        on, until it is sought elsewhere or goes to another member; GroupDisabled; Closed.
+        on, until it is sought elsewhere, paused, or goes to another member; GroupDisabled; Closed.
         """
         self._begin()
         self._polled = self._taken(max_messages, timeout_ms)

@@ -36,7 +36,7 @@ from rocketq.consuming.retries import (
     after_failure,
 )
 from rocketq.consuming.send_backs import Given, SendBacks
-from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted
+from rocketq.errors import Closed, InvalidConfiguration, RetriesExhausted, RocketqError
 from rocketq.model import MessageModel, MessageQueue, StartFrom, message_id
 from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
@@ -86,8 +86,8 @@ class GroupReader:
         )
         #: What sees messages that are handed out, and what becomes of them.
         self._hooks: tuple[ReceiveHook, ...] = ()
-        #: The last error that was logged instead of raised.
-        self._logged: Exception | None = None
+        #: The errors that keep the member or a queue from going on, and are logged already.
+        self._logged: tuple[Exception, ...] = ()
         beat = heartbeat_of(filters, config, clock)
         self._sessions = Sessions(
             transport, routes, group, self.client_id, beat, config, clock, self._fetching, self._wake
@@ -150,17 +150,29 @@ class GroupReader:
                 changed.wait(_seconds(now_ms, until_ms, self._fetching.prefetch.next_due_ms(now_ms)))
 
     def _meet_error(self, raising: bool) -> None:
-        """Raise what keeps the member from going on, or log it once."""
+        """Raise what keeps the member or one of its queues from going on, or log each of it once."""
         error = self.error()
-        if error is not None and raising:
+        if error is None:
+            self._logged = ()
+            return
+        if raising:
             raise error
-        if error is not self._logged and error is not None:
-            log.error("A queue of group %s stands still, or all do: %s", self.group, error)
-        self._logged = error
+        of_queues = dict(self._fetching.prefetch.stopped())
+        found = tuple(dict.fromkeys([error, *of_queues.values()]))
+        for one in found:
+            if not any(one is logged for logged in self._logged):
+                queues = [str(queue) for queue, stopped_by in of_queues.items() if stopped_by is one]
+                log.error("Group %s: %s stands still: %s", self.group, ", ".join(queues) or "a member", one)
+        self._logged = found
 
     def error(self) -> Exception | None:
         """Return what keeps the member, or one of its queues, from going on."""
         return self._fetching.defect or self._sessions.refusal or self._fetching.prefetch.error()
+
+    def stopped(self) -> dict[MessageQueue, RocketqError]:
+        """Return the queues that do not go on before a seek, each with the error that stopped it."""
+        with self._fetching.changed:
+            return dict(self._fetching.prefetch.stopped())
 
     def take_back(self, delivery: Delivery, row: int) -> None:
         """Take back the messages of a delivery from `row` on, on which nobody has begun to work."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rocketq.consuming.group_reader import GroupReader
 from rocketq.consuming.handling_watch import Overdue
 from rocketq.consuming.receive_hooks import ReceiveHook
+from rocketq.errors import RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.documents.groups import Difference
 
@@ -23,6 +24,13 @@ class MemberView:
     def lag(self) -> dict[MessageQueue, int]:
         """Return for each owned queue how many messages are not acknowledged yet, as far as is known."""
         return {queue: behind for queue, (_, behind) in self._reader.states().items()}
+
+    def stopped(self) -> dict[MessageQueue, RocketqError]:
+        """Return the owned queues that stand still until a `seek`, each with the error that stopped it.
+
+        The others go on: a listener's at once, those of a loop or poll while the stopped ones are paused.
+        """
+        return self._reader.stopped()
 
     @property
     def differences(self) -> tuple[Difference, ...]:

@@ -31,7 +31,7 @@ NO_CALL: Final = {
     "DeadLetters.list",
     "Producer.batch_sender", "Producer.batch_stager", "Producer.faults", "Producer.add_hook",
     "Consumer.arrow", "Consumer.owned", "Consumer.lag", "Consumer.seek", "Consumer.pause", "Consumer.resume",
-    "Listener.owned", "Listener.lag",
+    "Listener.owned", "Listener.lag", "Consumer.stopped", "Listener.stopped",
     "PullConsumer.positions", "PullConsumer.lag", "PullConsumer.seek", "PullConsumer.pause",
     "PullConsumer.resume",
     "TransactionProducer.transaction", "Transaction.leave_to_check",

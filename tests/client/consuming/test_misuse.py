@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketq import Client, LocalCluster, RocketqError
+from rocketq import Client, LocalCluster, MessageQueue, OffsetOutOfRange, RocketqError
 from rocketq.errors import QueuesOwned
 from rocketq.model import GroupKind
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
-from tests.client.consuming.groups_support import one_queue, take
+from tests.client.consuming.groups_support import numbers, one_queue, take
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient, patient_transport
 
@@ -39,6 +39,25 @@ def told(error: RocketqError, *facts: str) -> None:
     assert error.hint
     for fact in facts:
         assert fact in str(error)
+
+
+def test_a_commit_beyond_the_end_is_refused_with_the_end(mq: Client, broker: BrokerApi, topic: str) -> None:
+    queue = MessageQueue(topic, "broker-a", 0)
+    with mq.pull_consumer(topic, group=topic, start="earliest", offset_reset="error") as consumer:
+        consumer.seek(queue, 99)
+        with pytest.raises(OffsetOutOfRange) as refused:
+            consumer.commit()
+    told(refused.value, topic, "99", "5")
+    assert committed(broker, topic) == []
+    with mq.consumer(topic, topic, ack="manual", offset_reset="error") as member:
+        assert numbers(take(member, 5)) == [0, 1, 2, 3, 4]
+        member.commit()
+        member.seek(queue, 99)
+        with pytest.raises(OffsetOutOfRange) as refused:
+            member.commit()
+        told(refused.value, topic, "99", "5")
+        assert committed(broker, topic) == [5]
+        member.seek(queue, 5)
 
 
 def test_a_query_of_spark_commits_nothing_for_a_group_whose_members_own_the_queue(

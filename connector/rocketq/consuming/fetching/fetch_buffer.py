@@ -181,9 +181,14 @@ class Prefetch:
     # --- handing out -------------------------------------------------------------
 
     def error(self) -> RocketqError | None:
-        """Return the error of a queue of which nothing more is handed out."""
-        states = self._states.values()
-        return next((s.error for s in states if s.error and (s.is_stopped or not s.slices)), None)
+        """Return the error of a queue of which nothing more is handed out, unless the user paused it."""
+        return next((error for queue, error in self.stopped() if not self._states[queue].is_paused), None)
+
+    def stopped(self) -> Iterator[tuple[MessageQueue, RocketqError]]:
+        """Yield the queues of which nothing more is handed out, each with the error that stopped it."""
+        for queue, state in self._states.items():
+            if state.error is not None and (state.is_stopped or not state.slices):
+                yield queue, state.error
 
     def has_messages(self) -> bool:
         return any(state.slices and not state.is_paused for state in self._states.values())

@@ -133,9 +133,6 @@ class Member(ABC):
                 if not self._ending.is_set():
                     self._step()
         except RocketqError as error:
-            if isinstance(error, OffsetOutOfRange):
-                # Poll raises it and the thread ends: `close` must not wait for it.
-                self._ended.set()
             if not isinstance(error, Closed):
                 # It is logged, and this is called again after a pause.
                 raise
@@ -165,7 +162,7 @@ class Member(ABC):
         try:
             self.commit()
             self._fetching.is_well(("commit",))
-        except (BrokerUnreachable, MemberUnknown, ClaimLost) as error:
+        except (BrokerUnreachable, MemberUnknown, ClaimLost, OffsetOutOfRange) as error:
             # The next commit stores what this one did not; what was lost is dropped.
             self._fetching.log_once(("commit",), error)
 

@@ -13,7 +13,8 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig
@@ -24,7 +25,7 @@ from rocketq.consuming.fetching.subscriptions import MessageFilter
 from rocketq.consuming.members.member import Member
 from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.consuming.members.rebalance import Moves, again_in_ms, moves_to, progress_of, shares_of
-from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, RocketqError
+from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, MemberUnknown, OffsetOutOfRange, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.documents.groups import (
@@ -38,6 +39,9 @@ from rocketq.protocol.documents.groups import (
 from rocketq.protocol.rules.reserved_names import retry_topic
 
 log = logging.getLogger("rocketq.consuming.members.member")
+
+#: Why a broker does not store the progress of a queue, while it stores that of others.
+Refusal: TypeAlias = ClaimLost | OffsetOutOfRange
 
 #: How often a queue that is to be given back is looked at, while messages of it are being handled.
 HAND_OVER_CHECK_MS: Final = 20
@@ -259,20 +263,20 @@ class SharingMember(Member):
             failed: RocketqError | None = None
             for broker in {queue.broker for queue in self._owned()}:
                 try:
-                    lost = self._commit_at(broker)
+                    refused = self._commit_at(broker)
                 except (BrokerUnreachable, MemberUnknown) as error:
                     failed = failed or error
                 else:
-                    failed = failed or lost
+                    failed = failed or next(iter(refused), None)
         if failed is not None:
             raise failed
 
-    def _commit_at(self, broker: str) -> ClaimLost | None:
-        """Store the progress of one broker's queues; return what was lost, if any.
+    def _commit_at(self, broker: str) -> list[Refusal]:
+        """Store the progress of one broker's queues; return why some of it was not stored.
 
         What was sought is stored apart: only that may go back.
         """
-        lost: ClaimLost | None = None
+        refused: list[Refusal] = []
         for reset in (False, True):
             progress: dict[MessageQueue, ClaimedOffset] = {}
             generations: dict[MessageQueue, int] = {}
@@ -287,24 +291,34 @@ class SharingMember(Member):
             if not progress:
                 continue
             commit = MemberCommit(self._client_id, tuple(progress.values()), reset)
-            lost = self._commit_claimed(broker, commit) or lost
+            refused += self._commit_claimed(broker, commit)
+            beyond = {each.queue for each in refused if isinstance(each, OffsetOutOfRange)}
             with self._fetching.changed:
-                for queue, offset in progress.items():
+                for queue in progress.keys() - beyond:
                     current = self._fetching.prefetch.state(queue)
                     if current is not None and current.generation == generations[queue]:
-                        self._committed[queue], current.sought = offset.offset, False
-        return lost
+                        self._committed[queue], current.sought = progress[queue].offset, False
+        return refused
 
-    def _commit_claimed(self, broker: str, commit: MemberCommit) -> ClaimLost | None:
-        """Make a commit, without the queues that the member turns out to have lost; return what was lost."""
-        found: ClaimLost | None = None
+    def _commit_claimed(self, broker: str, commit: MemberCommit) -> list[Refusal]:
+        """Make a commit, without the queues of which the broker does not take it; return why not."""
+        found: list[Refusal] = []
         while commit.offsets:
             try:
                 self._sessions.api(broker).commit_claimed(self._group, commit)
                 self._fetching.is_well(("release", broker))
                 return found
+            except OffsetOutOfRange as error:
+                kept = tuple(
+                    o for o in commit.offsets if MessageQueue(o.topic, broker, o.queue) != error.queue
+                )
+                if len(kept) == len(commit.offsets):
+                    raise
+                found.append(error)
+                self._look_beyond_end(error, release=commit.release)
+                commit = replace(commit, offsets=kept)
             except ClaimLost as error:
-                found = error
+                found.append(error)
                 lost = {(one["topic"], one["queue"]) for one in error.lost}
                 for offset in commit.offsets:
                     if (offset.topic, offset.queue) in lost:
@@ -313,7 +327,7 @@ class SharingMember(Member):
                 kept = tuple(o for o in commit.offsets if (o.topic, o.queue) not in lost)
                 if len(kept) == len(commit.offsets):
                     raise
-                commit = MemberCommit(commit.client_id, kept, commit.reset, commit.release)
+                commit = replace(commit, offsets=kept)
             except MemberUnknown:
                 # The answer to the next heartbeat says what the member still owns.
                 self._sessions.forget(broker)
@@ -322,6 +336,24 @@ class SharingMember(Member):
                 self._routes.invalidate(commit.offsets[0].topic)
                 raise
         return found
+
+    def _look_beyond_end(self, error: OffsetOutOfRange, *, release: bool) -> None:
+        """Deal with a queue whose progress lies beyond its end: after a loss at its broker, or a wrong seek.
+
+        The next pull of it finds that out, and does what `offset_reset` says. If the queue is given back, its
+        next owner begins at the offset that is stored.
+        """
+        queue = error.queue
+        if release:
+            place = QueueOfTopic(queue.topic, queue.queue)
+            log.warning("%s is given back, and the progress in it is not stored: %s", queue, error)
+            self._sessions.api(queue.broker).release_queues(self._group, self._client_id, [place])
+            return
+        with self._fetching.changed:
+            state = self._fetching.prefetch.state(queue)
+            if state is not None:
+                state.probe = True
+                self._fetching.changed.notify_all()
 
     # --- losses ------------------------------------------------------------------
 
