@@ -58,6 +58,8 @@ class Options:
     messages: int = 0
     #: Leave memory as it is, where a benchmark would fill the page cache.
     cold: bool = False
+    #: What all turns may take together, where a benchmark bounds that.
+    minutes: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,9 +82,18 @@ class Contestant:
 
 
 def options(
-    name: str, about: str, seconds: float, turns: int = 5, messages: int = 0, memory: bool = False
+    name: str,
+    about: str,
+    seconds: float,
+    turns: int = 5,
+    messages: int = 0,
+    memory: bool = False,
+    minutes: float = 0.0,
 ) -> Options:
-    """Read the command line; `--messages` is there if it has a default, `--cold` if `memory` matters."""
+    """Read the command line.
+
+    `--messages` and `--minutes` are there if they have a default, `--cold` if `memory` matters.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--json", type=Path, help="write the result here, as JSON")
     parser.add_argument("--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})")
@@ -92,10 +103,15 @@ def options(
         parser.add_argument("--messages", type=int, default=messages, help=f"default {messages:,}")
     if memory:
         parser.add_argument("--cold", action="store_true", help="do not fill the page cache before each turn")
+    if minutes:
+        parser.add_argument(
+            "--minutes", type=float, default=minutes, help=f"of all turns, default {minutes:g}"
+        )
     given = parser.parse_args()
     size = given.messages if messages else 0
     cold = given.cold if memory else False
-    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size, cold)
+    minutes = given.minutes if minutes else 0.0
+    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size, cold, minutes)
 
 
 def environment() -> dict[str, Any]:

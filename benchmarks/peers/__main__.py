@@ -1,4 +1,7 @@
-"""`python -m benchmarks.peers [NAME ...]`: run all comparisons or the named ones, in a Python for them."""
+"""`python -m benchmarks.peers [NAME ...] [--turns N] [--minutes M]`: run all comparisons or the named ones.
+
+They run in a Python that is made for them. A comparison takes no more turns than fit into its minutes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ ALL: Final = ("python_clients", "spark_jobs")
 
 def main() -> int:
     """Run each in a process of its own; return 1 if one failed."""
-    names = [name for name in sys.argv[1:] if not name.startswith("-")] or list(ALL)
+    given = sys.argv[1:]
+    options_at = next((at for at, word in enumerate(given) if word.startswith("-")), len(given))
+    names, options = given[:options_at] or list(ALL), given[options_at:]
     unknown = sorted(set(names) - set(ALL))
     if unknown:
         print(f"There is no comparison {unknown[0]!r}; there are {', '.join(ALL)}.", file=sys.stderr)
@@ -23,6 +28,7 @@ def main() -> int:
     failed = False
     for name in names:
         command = [python, "-m", f"benchmarks.peers.{name}", "--json", str(results / f"peers_{name}.json")]
+        command += options
         failed |= bool(subprocess.run(command, cwd=packages.ROOT, check=False).returncode)
     return int(failed)
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from benchmarks import data
 from benchmarks.instrument import Options, introduce, options, report
 from benchmarks.peers.kafka_server import KafkaServer
-from benchmarks.peers.sides import Side, interleave
+from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
 from rocketq import Client, LocalCluster
 from rocketq.producing.producer import Producer
 
@@ -201,8 +201,10 @@ def measure(chosen: Options) -> dict[str, Any]:
                 [Side("consumer.arrow", ours.consume_arrow), Side("poll loop", kafka.poll_loop)],
             ),
         }
+        allotment = Allotment(chosen.minutes, len(works))
         results = {
-            name: interleave(name, sides, messages, chosen.turns) for name, (messages, sides) in works.items()
+            name: interleave(name, sides, messages, chosen.turns, allotment)
+            for name, (messages, sides) in works.items()
         }
         kafka.close()
         return results
@@ -210,7 +212,11 @@ def measure(chosen: Options) -> dict[str, Any]:
 
 def main() -> None:
     chosen = options(
-        "peers.python_clients", "Programs of Python, beside confluent-kafka.", seconds=0, turns=4
+        "peers.python_clients",
+        "Programs of Python, beside confluent-kafka.",
+        seconds=0,
+        turns=4,
+        minutes=MINUTES,
     )
     introduce("peers.python_clients")
     report("peers.python_clients", chosen, measure(chosen))

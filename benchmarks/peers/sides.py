@@ -7,10 +7,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.instrument import say
 from benchmarks.spark_ceilings import descendants_cpu_seconds
+
+#: A cold turn and a warm one.
+TURNS_MIN: Final = 2
+#: What a comparison may take, if nothing else is said.
+MINUTES: Final = 8.0
 
 
 @dataclass(slots=True)
@@ -45,14 +50,38 @@ def _processor_seconds() -> float:
     return own.user + own.system + descendants_cpu_seconds()
 
 
-def interleave(work: str, sides: Sequence[Side], messages: int, turns: int) -> dict[str, Any]:
+class Allotment:
+    """The time of a comparison, shared out among its works: what one leaves, the others have."""
+
+    def __init__(self, minutes: float, works: int) -> None:
+        self._ends_at = time.monotonic() + 60 * minutes
+        self._works_left = works
+
+    def next_ends_at(self) -> float:
+        """Return when the turns of the next work are to end, as `time.monotonic` counts."""
+        now = time.monotonic()
+        share = max(0.0, self._ends_at - now) / max(1, self._works_left)
+        self._works_left -= 1
+        return now + share
+
+
+def interleave(
+    work: str, sides: Sequence[Side], messages: int, turns: int, allotment: Allotment
+) -> dict[str, Any]:
     """Give the sides their turns in changing order; print and return what came of it.
 
-    The first side is ours; `ratio` is its warm rate by each other side's.
+    The first side is ours; `ratio` is its warm rate by each other side's. There are at least two turns,
+    a cold and a warm one, and no more than there is time for.
     """
+    ends_at, took = allotment.next_ends_at(), 0.0
     for turn in range(turns):
+        began = time.monotonic()
+        if turn >= TURNS_MIN and began + took > ends_at:
+            turns = turn
+            break
         for side in sides if turn % 2 == 0 else list(reversed(sides)):
             side.turn(messages)
+        took = time.monotonic() - began
     say(f"-- {work}: {messages:,} messages a turn, {turns} turns, the first apart")
     for side in sides:
         told = side.document()

@@ -28,7 +28,7 @@ from benchmarks import data
 from benchmarks.instrument import Options, introduce, options, report
 from benchmarks.peers import packages
 from benchmarks.peers.kafka_server import KafkaServer
-from benchmarks.peers.sides import Side, interleave
+from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
 from pyspark_rocketq.session.local_session import local_session
 from rocketq import Client, LocalCluster
 
@@ -97,14 +97,16 @@ def measure(chosen: Options, spark: SparkSession, ours: Jobs, theirs: Jobs) -> d
         "topic to topic": Jobs.topic_to_topic,
     }
     results = {}
+    allotment = Allotment(chosen.minutes, len(works))
     for name, work in works.items():
         sides = [Side(OURS, lambda work=work: work(ours)), Side(THEIRS, lambda work=work: work(theirs))]  # type: ignore[misc]
-        results[name] = interleave(name, sides, ROWS, chosen.turns)
+        results[name] = interleave(name, sides, ROWS, chosen.turns, allotment)
     return results
 
 
 def main() -> None:
-    chosen = options("peers.spark_jobs", "Spark jobs, beside Spark's Kafka connector.", seconds=0, turns=4)
+    about = "Spark jobs, beside Spark's Kafka connector."
+    chosen = options("peers.spark_jobs", about, seconds=0, turns=5, minutes=MINUTES)
     introduce("peers.spark_jobs")
     jars = ",".join(map(str, packages.spark_connector()))
     with (

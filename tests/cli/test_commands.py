@@ -213,9 +213,39 @@ def test_creating_a_topic_twice_is_a_conflict_unless_it_may_exist(rocketq: Shell
 
 def test_deleting_a_topic_asks_for_its_name(rocketq: Shell, topic: str) -> None:
     rocketq("topic", "create", topic)
-    assert rocketq("topic", "delete", topic, stdin="another\n").code == 130
+    mistyped = rocketq("topic", "delete", topic, stdin="another\n")
+    assert mistyped.code == 1
+    assert "'another' is not" in mistyped.err
+    assert "Nothing was changed" in mistyped.err
     assert rocketq("topic", "describe", topic).code == 0
     assert rocketq("topic", "delete", topic, stdin=f"{topic}\n").code == 0
+
+
+def test_what_changes_a_topic_that_is_absent_does_not_advise_to_create_it(rocketq: Shell) -> None:
+    for command in (["delete", "nope", "--yes"], ["alter", "nope", "--queues", "8"]):
+        refused = rocketq("topic", *command)
+        assert refused.code == 3
+        assert "rocketq topic list" in refused.err
+        assert "Create it" not in refused.err
+
+
+def test_the_address_of_a_broker_is_refused_as_that_of_a_nameserver(
+    rocketq: Shell, cluster: LocalCluster
+) -> None:
+    broker = next(iter(cluster.brokers.values()))
+    for command in (["topic", "list"], ["consume", "orders"]):
+        refused = rocketq(*command, "-s", broker)
+        assert refused.code == 2
+        assert "is no NameServer" in refused.err
+        assert "9876" in refused.err
+
+
+def test_a_port_that_no_system_has_is_refused_before_anything_starts(rocketq: Shell, tmp_path: Path) -> None:
+    for given in (["--broker-port", "9999999"], ["--broker-port", "65535"], ["--brokers", "0"]):
+        refused = rocketq("up", "--data-dir", str(tmp_path / "data"), "--nameserver-port", "0", *given)
+        assert refused.code == 2, given
+        assert given[0] in refused.err
+    assert not (tmp_path / "data").exists()
 
 
 def test_lines_go_in_and_come_out_as_they_were(rocketq: Shell, topic: str) -> None:

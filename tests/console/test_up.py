@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketq import LocalCluster
+from rocketq.local_cluster.console_process import console_beside
 
 COMMAND = [sys.executable, "-m", "rocketq.cli.main"]
 
@@ -62,6 +63,13 @@ def test_the_console_command_serves_until_it_is_told_to_stop(cluster: LocalClust
         assert "changes allowed" in fetched(address[1] + "/topics")
         process.terminate()
         assert process.wait(60) == 0
+
+
+def test_a_console_that_cannot_start_is_told_of_and_nothing_else(cluster: LocalCluster) -> None:
+    with console_beside(cluster, 0, ["--no-such-option"]) as console:
+        assert console.address == ""
+        assert "console.log" in console.why_not
+    assert all(cluster.running(name) for name in cluster.names)
 
 
 def test_an_address_that_others_reach_must_be_asked_for() -> None:

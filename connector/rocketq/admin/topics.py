@@ -85,7 +85,7 @@ class TopicAdmin:
         if found and not request.if_absent:
             raise Conflict(
                 f"topic {topic!r}", f"it exists already on {', '.join(sorted(found))}",
-                "Alter it, or pass if_absent, which adds the brokers that lack it.",
+                "Alter it, or create it with if_absent (--if-absent), which adds the brokers that lack it.",
             )  # fmt: skip
         record = _record(found) | chosen
         wanted = replace(request, brokers=tuple(sorted(record)))

@@ -10,7 +10,7 @@ import rich_click as click
 from rocketq.cli.messages.query import Moment
 from rocketq.cli.terminal.completion import complete_group
 from rocketq.cli.terminal.connection import administration, nameservers_option
-from rocketq.cli.terminal.output import done, output_option, say, show
+from rocketq.cli.terminal.output import confirm, done, output_option, say, show
 
 if TYPE_CHECKING:
     from rocketq.admin.cluster import ClusterAdmin
@@ -302,7 +302,7 @@ def delete(name: str, force: bool, yes: bool, nameservers: str, output: str) -> 
     with administration(nameservers) as admin:
         brokers = list(admin.groups.describe(name))
         if not yes:
-            _confirm(name, f"delete it on {', '.join(brokers)}")
+            confirm(name, f"delete it on {', '.join(brokers)}")
         admin.groups.delete(name, force=force)
     rows = [{"group": name, "broker": broker} for broker in brokers]
     done(f"deleted {name} on {', '.join(brokers)}", rows, output)
@@ -315,16 +315,11 @@ def _move(name: str, move: Any, dry_run: bool, yes: bool, nameservers: str, outp
         if not dry_run:
             if not yes:
                 show([asdict(each) for each in found], "table", MOVE_COLUMNS)
-                _confirm(name, "move its progress so")
+                confirm(name, "move its progress so")
             found = move(admin, False)
     if dry_run or yes or output != "table":
         show([asdict(each) for each in found], output, MOVE_COLUMNS)
     say(f"{'would move' if dry_run else 'moved'} {name} in {len(found)} queues")
-
-
-def _confirm(name: str, what: str) -> None:
-    if click.prompt(f"Type {name} to {what}", err=True) != name:
-        raise click.Abort
 
 
 def _queue(text: str) -> tuple[str, int]:

@@ -11,9 +11,12 @@ import rich_click as click
 from rocketq.cli.terminal.completion import complete_topic
 from rocketq.cli.terminal.connection import administration, connect, described, nameservers_option
 from rocketq.cli.terminal.output import confirm, done, output_option, say, show
+from rocketq.errors import RouteNotFound
 
 if TYPE_CHECKING:
+    from rocketq.client import Client
     from rocketq.model import TopicConfig
+    from rocketq.protocol.documents.broker import TopicDescription
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
@@ -221,7 +224,7 @@ def alter(
             "Say what to change: --queues, --perm, --retention, …; or only --remove-broker."
         )
     with connect(nameservers) as client:
-        client.route(name)
+        _existing(client, name)
         if remove_broker is not None:
             altered = client.remove_topic_broker(name, remove_broker, force=force)
         else:
@@ -243,12 +246,21 @@ def delete(name: str, yes: bool, nameservers: str, output: str) -> None:
       rocketq topic delete orders --yes
     """
     with connect(nameservers) as client:
-        brokers = sorted(described(client, name))
+        brokers = sorted(_existing(client, name))
         if not yes:
             confirm(name, f"delete it on {', '.join(brokers)}")
         client.delete_topic(name)
     rows = [{"topic": name, "broker": broker} for broker in brokers]
     done(f"deleted {name} on {', '.join(brokers)}", rows, output)
+
+
+def _existing(client: Client, name: str) -> dict[str, TopicDescription]:
+    """Return a topic that is to be changed. The error of one that is absent does not say: create it."""
+    try:
+        return described(client, name)
+    except RouteNotFound as error:
+        error.hint = "rocketq topic list shows the topics that there are."
+        raise
 
 
 def _rows(configs: dict[str, TopicConfig]) -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketq.errors import NameServersUnreachable
+from rocketq.errors import InvalidConfiguration, NameServersUnreachable, NotFound
 from rocketq.net.server_api import ServerApi
-from rocketq.net.transport import Query, Transport, TransportFailure, path_of
+from rocketq.net.transport import Query, Response, Transport, TransportFailure, path_of
 from rocketq.protocol.documents.nameserver import (
     ClusterView,
     HeartbeatAnswer,
@@ -76,6 +76,17 @@ class NameServerApi(ServerApi):
         self._call("DELETE", path_of("kv", namespace, key))
 
     # --- answers -----------------------------------------------------------------
+
+    def _call(self, method: str, path: str, **how: Any) -> Response:
+        try:
+            return super()._call(method, path, **how)
+        except NotFound as error:
+            if error.facts.get("kind") != "path":
+                raise
+            raise InvalidConfiguration(
+                "nameservers", self.address, "a server answers there that is no NameServer",
+                hint="A NameServer listens on port 9876 unless it was told otherwise, a broker on 10911.",
+            ) from error  # fmt: skip
 
     def _unreachable(self, failure: TransportFailure) -> NameServersUnreachable:
         return NameServersUnreachable({self.address: failure.why})

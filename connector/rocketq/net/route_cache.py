@@ -41,7 +41,8 @@ from rocketq.protocol.rules.reserved_names import check_name
 
 log = logging.getLogger("rocketq.net.route_cache")
 
-DEFAULT_NAMESERVER: Final = "http://127.0.0.1:9876"
+DEFAULT_PORT: Final = 9876
+DEFAULT_NAMESERVER: Final = f"http://127.0.0.1:{DEFAULT_PORT}"
 REFRESH_MS: Final = 30_000
 #: How long a NameServer may take to renew a route while the cached one could serve.
 RENEWAL_TIMEOUT_MS: Final = 1_000
@@ -52,15 +53,25 @@ T = TypeVar("T")
 
 
 def nameserver_addresses(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return base URLs from a list or from text with commas or semicolons; the scheme may be left out."""
+    """Return base URLs from a list or from text with commas or semicolons.
+
+    The scheme may be left out, and so may the port of http: it is that of NameServers.
+    """
     parts = given.replace(";", ",").split(",") if isinstance(given, str) else list(given)
     stripped = [part.strip().rstrip("/") for part in parts]
-    addresses = [part if "://" in part else f"http://{part}" for part in stripped if part]
+    addresses = [_with_port(part if "://" in part else f"http://{part}") for part in stripped if part]
     if not addresses:
         raise InvalidConfiguration(
             "nameservers", given, "it names no address", hint=f"Give one like {DEFAULT_NAMESERVER}."
         )
     return tuple(dict.fromkeys(addresses))
+
+
+def _with_port(address: str) -> str:
+    scheme, _, rest = address.partition("://")
+    # Behind the last bracket: the colons before it are those of an IPv6 address.
+    is_bare = "/" not in rest and ":" not in rest.rpartition("]")[2]
+    return f"{address}:{DEFAULT_PORT}" if scheme == "http" and rest and is_bare else address
 
 
 @dataclass(frozen=True, slots=True)

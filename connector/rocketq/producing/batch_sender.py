@@ -110,7 +110,8 @@ class BatchSender(Generic[R]):
         """
         self._plan, self._delivery, self._config, self._clock = plan, delivery, config, clock
         self._queues, self._workers = queues, workers
-        self._slice_bytes = min(config.slice_bytes, config.request_bytes)
+        # A slice may be half as large again (`cut`), and is never larger than a request.
+        self._slice_bytes = min(config.slice_bytes, config.request_bytes * 2 // 3)
         self._gathered: dict[Destination, _Gathered] = {}
         self._groups: list[_Group[R]] = []
         self._in_flight: list[_Group[R]] = []
@@ -146,7 +147,7 @@ class BatchSender(Generic[R]):
         """
         waiting = list(self._gathered)
         for destination in waiting:
-            self._ship(destination, last=destination is waiting[-1])
+            self._ship(destination, is_full=False, last=destination is waiting[-1])
         self._wait(0)
         return self._results()
 
@@ -176,8 +177,11 @@ class BatchSender(Generic[R]):
         held.batches.append(batch)
         held.nbytes += batch.nbytes
 
-    def _ship(self, destination: Destination, last: bool = False) -> None:
-        """Share out the gathered rows of a destination and begin to send them."""
+    def _ship(self, destination: Destination, is_full: bool = True, last: bool = False) -> None:
+        """Share out the gathered rows of a destination and begin to send them.
+
+        `is_full` is whether they are sent because there is no room for more.
+        """
         topic, queue = destination
         held = self._gathered.pop(destination)
         selector = self._plan.selector if queue is None else Explicit(queue)
@@ -186,7 +190,10 @@ class BatchSender(Generic[R]):
             batches = [combined(batches)]
         self._wait(0 if selector.ordered else self._plan.in_flight - 1)
         choice = Selection(
-            now_ms=self._delivery.now_ms(), slice_bytes=self._slice_bytes, batches=len(batches)
+            now_ms=self._delivery.now_ms(),
+            slice_bytes=self._slice_bytes,
+            batches=len(batches),
+            reaches_all=not is_full,
         )
         try:
             slices = partitioned(selector, self._queues(topic), batches, choice)

@@ -283,6 +283,8 @@ def test_an_illegal_topic_name_never_reaches_a_server(setting: Setting) -> None:
         ("a:1;b:2", ("http://a:1", "http://b:2")),
         (" http://a:1/ , https://b:2 ", ("http://a:1", "https://b:2")),
         (["a:1", "a:1"], ("http://a:1",)),
+        ("a,http://b,[::1]", ("http://a:9876", "http://b:9876", "http://[::1]:9876")),
+        ("http://[::1]:1,https://c,http://d/behind", ("http://[::1]:1", "https://c", "http://d/behind")),
     ],
 )
 def test_addresses_come_as_text_or_list_with_or_without_a_scheme(

@@ -415,3 +415,23 @@ def test_a_closed_producer_refuses(mq: Client, topic: str) -> None:
     producer.close()
     with pytest.raises(Closed):
         producer.submit(topic, b"x")
+
+
+def test_a_sender_fills_frames_and_spreads_only_what_is_left(mq: Client) -> None:
+    topic = f"full-requests-{next(_fresh)}"
+    mq.create_topic(topic, queues=8)
+    rows = pa.table({"body": [b"12345"] * 400})
+    with (
+        mq.producer(slice_bytes=12_000, request_bytes=40_000) as producer,
+        producer.batch_sender() as sender,
+    ):
+        for _ in range(30):
+            sender.add(topic, rows)
+        results = sender.finish()
+    # A request holds three tables of 12,000 bytes, so nine requests are full and one is what is left.
+    counts = [result.count for result in results]
+    assert counts[: 9 * 3] == [400] * (9 * 3)
+    queues = set(mq.route(topic).write_queues())
+    assert len({result.queue for result in results[: 9 * 3]}) == min(9 * 3, len(queues))
+    assert {result.queue for result in results[9 * 3 :]} == queues
+    assert sum(counts) == 30 * 400

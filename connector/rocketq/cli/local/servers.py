@@ -22,17 +22,22 @@ from rocketq.system.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
     from rocketq.local_cluster.cluster import LocalCluster
+    from rocketq.local_cluster.console_process import ConsoleBeside
 
 WATCH_S: Final = 0.5
+PORT_MAX: Final = 65_535
+PORT: Final = click.IntRange(0, PORT_MAX)
+COUNT: Final = click.IntRange(1)
 PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
 @click.command()
-@click.option("--brokers", default=2, show_default=True, help="How many brokers.")
-@click.option("--nameservers", default=1, show_default=True, help="How many NameServers.")
+@click.option("--brokers", type=COUNT, default=2, show_default=True, help="How many brokers.")
+@click.option("--nameservers", type=COUNT, default=1, show_default=True, help="How many NameServers.")
 @click.option(
     "--replicas",
     "replica_count",
+    type=COUNT,
     default=1,
     show_default=True,
     help="How many brokers each group has; from 2 on the NameServers keep who is master.",
@@ -53,7 +58,11 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
     help="When a send is acknowledged: async, when it is in memory; sync, when it is on disk.",
 )
 @click.option(
-    "--nameserver-port", default=9876, show_default=True, help="Port of the first NameServer; 0: any."
+    "--nameserver-port",
+    type=PORT,
+    default=9876,
+    show_default=True,
+    help="Port of the first NameServer; 0: any.",
 )
 @click.option(
     "--allowed-hosts",
@@ -61,7 +70,9 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
     metavar="HOST[,HOST…]",
     help="Further names that the servers are called by; may be given several times.",
 )
-@click.option("--broker-port", default=10911, show_default=True, help="Port of the first broker; 0: any.")
+@click.option(
+    "--broker-port", type=PORT, default=10911, show_default=True, help="Port of the first broker; 0: any."
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, exists=True, resolve_path=True),
@@ -69,6 +80,7 @@ PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "hel
 )
 @click.option(
     "--console-port",
+    type=PORT,
     default=9080,
     show_default=True,
     help="Port of the console; another if it is taken; 0: any.",
@@ -113,6 +125,11 @@ def up(
         (nameserver_port, nameservers, "--nameserver-port"),
         (broker_port, brokers * replica_count, "--broker-port"),
     ):
+        if port and port + count - 1 > PORT_MAX:
+            raise InvalidConfiguration(
+                option, port, f"{count} servers need ports up to {port + count - 1}, the last is {PORT_MAX}",
+                hint=f"{option} 0 takes free ports.",
+            )  # fmt: skip
         for number in range(port, port + count if port else port):
             _need_free(number, option)
     ended = threading.Event()
@@ -136,22 +153,24 @@ def up(
     with (
         cluster,
         kept_up(cluster.data_dir, cluster.addresses),
-        console_beside(cluster, console_port, console) as console_address,
+        console_beside(cluster, console_port, console) as console_page,
     ):
-        _show_up(cluster, console_address)
+        _show_up(cluster, console_page)
         dead = _watch(cluster, ended)
         say("stopping …")
     say("stopped" if temporary else f"stopped; the messages are in {data_dir}")
     return 1 if dead else 0
 
 
-def _show_up(cluster: LocalCluster, console: str) -> None:
+def _show_up(cluster: LocalCluster, console: ConsoleBeside) -> None:
     for number, address in enumerate(cluster.nameservers, 1):
         say(f"nameserver-{number}  {address}")
     for name, address in cluster.brokers.items():
         say(f"{name}      {address}/docs")
-    if console:
-        say(f"console       {console}")
+    if console.address:
+        say(f"console       {console.address}")
+    if console.why_not:
+        say(f"console       did not start, the cluster goes on without it: {console.why_not}")
     say(f"data, logs    {cluster.data_dir}")
     say("\nNow, in another terminal:")
     addresses = ",".join(cluster.nameservers)

@@ -107,6 +107,9 @@ def produce(
 ) -> None:
     """Send each line of stdin as a message. The topic is made if it does not exist.
 
+    Lines that are there at the same time are one batch, and a batch goes to one queue; the next batch goes to
+    the next queue. To choose the queue of each line, give it an ordering_key and use --jsonl.
+
     \b
     Examples:
       echo hello | rocketq produce greetings
@@ -183,6 +186,9 @@ def consume(
     output: str,
 ) -> None:
     """Write the messages of a topic to stdout.
+
+    Messages of one queue come in their order. Those of different queues come in any order, many of one queue
+    after many of another.
 
     With --group and --follow it is a member of the group and shares the queues with the others. With --group
     alone it reads to the present ends and stops, which is not possible while members of the group are there.

@@ -1,6 +1,6 @@
 """How commands speak: data to stdout, everything else to stderr.
 
-    -o table   aligned columns; boxes and colour only on a terminal, plain when piped
+    -o table   aligned columns; boxes and colour only on a terminal (`table_layout`), plain when piped
     -o json    one document
     -o jsonl   one document a row
 
@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import rich_click as click
+
+from rocketq.cli.terminal.table_layout import layout_of
 
 FORMATS: Final = ("table", "json", "jsonl")
 #: The exit code of a command that looks for problems and finds one.
@@ -78,26 +80,43 @@ def done(text: str, rows: Sequence[Row], output: str) -> None:
 
 
 def confirm(name: str, what: str) -> None:
-    """Have a person type a name before something cannot be undone; raise click.Abort otherwise."""
-    if click.prompt(f"Type {name} to {what}", err=True) != name:
-        raise click.Abort
+    """Have a person type a name before something cannot be undone; raise ClickException otherwise."""
+    typed = click.prompt(f"Type {name} to {what}", err=True)
+    if typed != name:
+        raise click.ClickException(f"{typed!r} is not {name!r}. Nothing was changed.")
 
 
 def _table(rows: Sequence[Row], columns: list[str]) -> None:
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*columns)
-        for line in cells:
-            table.add_row(*line)
-        Console().print(table)
+        _table_on_a_terminal(columns, cells)
         return
     titles = [column.upper().replace(" ", "_") for column in columns]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     for line in [titles, *cells]:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _table_on_a_terminal(columns: list[str], cells: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    layout = layout_of(columns, cells, console.width)
+    if layout.as_blocks:
+        longest = max(map(len, columns))
+        blocks = (
+            "\n".join(f"{title:<{longest}}  {cell}" for title, cell in zip(columns, line, strict=True))
+            for line in cells
+        )
+        click.echo("\n\n".join(blocks))
+        return
+    table = Table(*(columns[n] for n in layout.columns))
+    for line in cells:
+        table.add_row(*(line[n] for n in layout.columns))
+    console.print(table)
+    if layout.same:
+        say("in each row: " + ", ".join(f"{columns[n]} {cells[0][n]}" for n in layout.same))
 
 
 def _cell(value: Any) -> str:

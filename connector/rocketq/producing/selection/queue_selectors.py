@@ -53,6 +53,8 @@ class Selection:
     ordering key (`NULL_HASH` where it has none; no hashes at all if the call gave no ordering keys), the
     brokers that just failed, the time and the size
     a slice of a batch should have, and how many batches it is one of that are sent together.
+    `reaches_all` is whether these batches alone are to reach all queues. Those of a full request need not:
+    the next request goes on with the next queue, and whole batches become fewer and larger frames.
     """
 
     ordering_key: bytes | None = None
@@ -61,6 +63,7 @@ class Selection:
     now_ms: int = 0
     slice_bytes: int = 1024 * 1024
     batches: int = 1
+    reaches_all: bool = True
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,9 @@ class RoundRobin:
         self, queues: Sequence[MessageQueue], batch: pa.RecordBatch, selection: Selection
     ) -> list[QueueSlice]:
         usable = self._usable(queues, selection)
-        spread = min(-(-len(usable) // selection.batches), -(-batch.num_rows // SPREAD_MESSAGES_MIN))
+        spread = 1
+        if selection.reaches_all:
+            spread = min(-(-len(usable) // selection.batches), -(-batch.num_rows // SPREAD_MESSAGES_MIN))
         return [
             QueueSlice(usable[next(self._turns) % len(usable)], batch.slice(begin, end - begin), begin)
             for begin, end in cut(batch, selection.slice_bytes, spread)
@@ -338,14 +343,15 @@ def _is_sorted(order: npt.NDArray[np.int64]) -> bool:
 def cut(batch: pa.RecordBatch, slice_bytes: int, parts_min: int = 1) -> list[tuple[int, int]]:
     """Return row ranges that cover the batch, in order, of about `slice_bytes` each.
 
-    There are about `parts_min` of them or more; none has more messages than one
-    batch may hold, and none is larger than `slice_bytes` by more than a message.
+    There are about `parts_min` of them or more; none has more messages than one batch may hold, and none is
+    larger than one and a half `slice_bytes` by more than a message. A batch that is a little larger than
+    `slice_bytes` stays whole, because two halves would be frames that are too small.
     """
     rows = batch.num_rows
     if rows == 0:
         return []
     total = batch_bytes(batch)
-    parts = max(-(-total // slice_bytes), parts_min, -(-rows // BATCH_MESSAGES_MAX))
+    parts = max((total + slice_bytes // 2) // slice_bytes, parts_min, -(-rows // BATCH_MESSAGES_MAX))
     if parts <= 1:
         return [(0, rows)]
     ends = row_ends(batch)
