@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
-from benchmarks.http import Connection, drive, post, request
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, drive, post, request
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 

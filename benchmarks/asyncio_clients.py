@@ -20,8 +20,8 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report
 from rocketq import AsyncClient, AsyncProducer, Client, LocalCluster, Producer
 
 TARGET: Final = 0.7

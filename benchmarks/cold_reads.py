@@ -19,10 +19,10 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
-from benchmarks.http import Connection, get, post, request
-from benchmarks.instrument import Contestant, Options, alternate, introduce, options, report, say
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, get, post, request
+from benchmarks.kit.instrument import Contestant, Options, alternate, introduce, options, report, say
+from benchmarks.kit.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 

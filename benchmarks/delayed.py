@@ -24,12 +24,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic, send_for
-from benchmarks.http import Connection, get, post
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.senders import drive_small
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, get, post
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.senders import drive_small
+from benchmarks.kit.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream

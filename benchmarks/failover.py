@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Final
 
-from benchmarks.instrument import introduce, options, report, say
+from benchmarks.kit.instrument import introduce, options, report, say
 from rocketq import Client, LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.errors import RocketqError

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 from rocketq_broker.filters.pull_filter import parse_filter
 

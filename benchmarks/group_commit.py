@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
 from benchmarks.append import create_topic
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit import data, servers
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.small_sends import QUEUES, send_singles
 from rocketq.system.durability import sync_file
 

@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from itertools import count
 from typing import Any, Final
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from rocketq import Client, ConsumedMessage, Consumer, LocalCluster, MessageQueue
 
 TOPIC: Final = "bench"

@@ -18,8 +18,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, compare, introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, compare, introduce, options, report, say
 from rocketq import Client, LocalCluster
 from rocketq.producing.producer import Producer
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import servers
 from benchmarks.append import create_topic
-from benchmarks.instrument import introduce, options, report, say
+from benchmarks.kit import servers
+from benchmarks.kit.instrument import introduce, options, report, say
 from rocketq.protocol.documents.groups import HEARTBEAT_MS, WATCH_MS
 
 MEMBERS: Final = 1_000

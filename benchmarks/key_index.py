@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data
-from benchmarks.instrument import introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import introduce, options, report, say
 from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.store.config import StoreConfig

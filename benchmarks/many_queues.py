@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
 from benchmarks.append import create_topic
-from benchmarks.http import Connection, get, post
-from benchmarks.instrument import introduce, options, report, say
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, get, post
+from benchmarks.kit.instrument import introduce, options, report, say
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, alternate, compare, introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, alternate, compare, introduce, options, report, say
 from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode
 from rocketq.protocol.arrow.stream_reader import encapsulate

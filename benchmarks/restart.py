@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic
-from benchmarks.http import Connection, drive, get, post
-from benchmarks.instrument import introduce, options, report, say
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, drive, get, post
+from benchmarks.kit.instrument import introduce, options, report, say
+from benchmarks.kit.servers import Server
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import data, servers
 from benchmarks.append import create_topic
 from benchmarks.delayed import BATCH_ROWS, QUEUES, TOPIC, TOPIC_NAME, send_singles
-from benchmarks.http import Connection, post
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, post
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic
-from benchmarks.http import post
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
-from benchmarks.senders import drive_small
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import post
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.kit.senders import drive_small
+from benchmarks.kit.servers import Server
 from rocketq.protocol.documents.broker import OCTET_STREAM
 
 CONNECTIONS: Final = 32

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.instrument import Options, introduce, options, report, say
-from benchmarks.spark_ceilings import descendants_cpu, prepare
+from benchmarks.kit.instrument import Options, introduce, options, report, say
+from benchmarks.kit.spark_ceilings import descendants_cpu, prepare
 from benchmarks.spark_read import QUEUES, ROWS, fill
 from rocketq import Client, LocalCluster
 

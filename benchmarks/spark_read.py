@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from benchmarks import data
-from benchmarks.http import Connection, post
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.spark_ceilings import prepare, timed
+from benchmarks.kit import data
+from benchmarks.kit.http import Connection, post
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.spark_ceilings import prepare, timed
 from rocketq import Client, LocalCluster
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM

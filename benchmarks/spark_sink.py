@@ -1,12 +1,12 @@
 """What exactly once costs in Spark: throughput against at least once, and the smallest micro-batch.
 
     literal        the same rows of 100 bytes from the same DataFrame, once with each delivery; a write
-    computed       counts as done when its rows can be read (the rows: `benchmarks.spark_rows`)
+    computed       counts as done when its rows can be read (the rows: `benchmarks.kit.spark_rows`)
     micro_batch    one row a micro-batch from a Python source, into a topic exactly once and into a Python
                    sink that drops it; checkpoints on disk. What is compared is the time of a whole trigger
 
 Two brokers, asynchronous flush. Before each turn of the writes the page cache is filled
-(`benchmarks.memory`).
+(`benchmarks.kit.memory`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.memory import filled_page_cache
-from benchmarks.spark_ceilings import prepare, timed
-from benchmarks.spark_rows import GENERATORS, rows_of
-from benchmarks.spark_ticks import DropSink, TickSource
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.memory import filled_page_cache
+from benchmarks.kit.spark_ceilings import prepare, timed
+from benchmarks.kit.spark_rows import GENERATORS, rows_of
+from benchmarks.kit.spark_ticks import DropSink, TickSource
 from rocketq import Client, LocalCluster
 
 QUEUES: Final = 4

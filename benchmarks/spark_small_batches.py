@@ -3,7 +3,7 @@
 A program sends a message to each queue. A stream with an interval of 0 reads them into `noop`. What counts is
 the time of a whole trigger that had rows. It is measured with small ranges that share a partition, which
 is the default, and with a partition for each queue (`smallRangeRows=0`). The floor is a Python source of one
-row (`benchmarks.spark_ticks`).
+row (`benchmarks.kit.spark_ticks`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks.instrument import Contestant, Options, alternate, introduce, options, report, say
-from benchmarks.spark_ceilings import prepare
-from benchmarks.spark_ticks import TickSource
+from benchmarks.kit.instrument import Contestant, Options, alternate, introduce, options, report, say
+from benchmarks.kit.spark_ceilings import prepare
+from benchmarks.kit.spark_ticks import TickSource
 from rocketq import Client, LocalCluster
 
 QUEUES: Final = 8

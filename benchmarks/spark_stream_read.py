@@ -12,9 +12,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.spark_ceilings import prepare, timed
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.spark_ceilings import prepare, timed
 from benchmarks.spark_read import QUEUES, ROWS, fill
 from rocketq import Client, LocalCluster
 

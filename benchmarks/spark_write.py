@@ -3,8 +3,8 @@
 Both take the same rows of 100 bytes from the same DataFrame, made by the JVM as it goes, through
 Spark's Arrow writer. Ours also makes requests of them, sends these to a broker over HTTP, and
 waits until each is acknowledged (asynchronous flush). The rows are a literal, which costs nothing to make,
-and then computed ones (`benchmarks.spark_rows`). Before each turn the page cache is filled
-(`benchmarks.memory`).
+and then computed ones (`benchmarks.kit.spark_rows`). Before each turn the page cache is filled
+(`benchmarks.kit.memory`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.memory import filled_page_cache
-from benchmarks.spark_ceilings import prepare, timed
-from benchmarks.spark_rows import rows_of
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.memory import filled_page_cache
+from benchmarks.kit.spark_ceilings import prepare, timed
+from benchmarks.kit.spark_rows import rows_of
 from rocketq import Client, LocalCluster
 
 QUEUES: Final = 8

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from benchmarks import data, servers
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.kit import data, servers
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report
 from rocketq import Client, LocalCluster
 
 TARGET: Final = 0.5

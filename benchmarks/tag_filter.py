@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks import data, servers
 from benchmarks.append import TOPIC, create_topic
-from benchmarks.http import Connection, get, post
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
-from benchmarks.servers import Server
+from benchmarks.kit import data, servers
+from benchmarks.kit.http import Connection, get, post
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
+from benchmarks.kit.servers import Server
 from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame_slices import open_frames

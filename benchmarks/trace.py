@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, alternate, compare, introduce, options, report, say
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, alternate, compare, introduce, options, report, say
 from rocketq import Client, LocalCluster
 from rocketq.producing.producer import Producer
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from benchmarks import data
-from benchmarks.instrument import Contestant, Options, alternate, compare, introduce, options, report
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report
 from rocketq import Client, LocalCluster, TransactionState
 
 TARGET: Final = 1 / 3

@@ -19,8 +19,8 @@ import confluent_kafka
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from benchmarks import data
-from benchmarks.instrument import Options, introduce, options, report
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Options, introduce, options, report
 from benchmarks.peers.kafka_server import KafkaServer
 from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
 from rocketq import Client, LocalCluster

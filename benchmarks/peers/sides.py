@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.instrument import say
-from benchmarks.spark_ceilings import descendants_cpu_seconds
+from benchmarks.kit.instrument import say
+from benchmarks.kit.spark_ceilings import descendants_cpu_seconds
 
 #: A cold turn and a warm one.
 TURNS_MIN: Final = 2

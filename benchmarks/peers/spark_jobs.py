@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import data
-from benchmarks.instrument import Options, introduce, options, report
+from benchmarks.kit import data
+from benchmarks.kit.instrument import Options, introduce, options, report
 from benchmarks.peers import packages
 from benchmarks.peers.kafka_server import KafkaServer
 from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave

@@ -14,8 +14,8 @@ serves without, since those who know its address can use it. When a NameServer s
 has the name, the broker stops: the other one has the better right to it (`rocketq_nameserver.ownership`).
 
 A broker that is a replica of its group follows the group's master, or is the master: `replication_service`
-decides which, and tells here. What only a master does is in `duties`, of which each office has its own.
-A slave answers reads, and refuses everything else with an error that names the master.
+decides which, and tells here. What only a master does is in `master_duties`, of which each office has its
+own. A slave answers reads, and refuses everything else with an error that names the master.
 
 After a fault of the log the broker acknowledges nothing more: every call is
 answered 503, and the process is asked to end with an exit code that says so.
@@ -42,13 +42,13 @@ from rocketq.http_server.longpoll.long_poll import LongPoll
 from rocketq.model import Perm, TopicConfig
 from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity, DataVersion
 from rocketq.protocol.documents.replication import ReplicationStatus
-from rocketq_broker.cluster.registrar import Registrar
-from rocketq_broker.cluster.store_identity import locked_store
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.duties import Duties
 from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
+from rocketq_broker.master_duties import Duties
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.registration.registrar import Registrar
+from rocketq_broker.registration.store_identity import locked_store
 from rocketq_broker.replication_service.assembly import (
     LogHooks,
     RegisterOfGroup,

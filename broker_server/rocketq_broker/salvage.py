@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rocketq.errors import RocketqError
 from rocketq_broker.store.config import StoreConfig
-from rocketq_broker.store.disk import standing
+from rocketq_broker.store.disk import replica_standing as standing
 from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.errors import ReplicaNotSalvaged

@@ -39,9 +39,9 @@ from rocketq.protocol.documents.nameserver import (
 from rocketq.protocol.json_codec import decode_request, prepare
 from rocketq.protocol.rules.reserved_names import check_name
 from rocketq_nameserver.config import MIB, NameServerConfig
+from rocketq_nameserver.meta_register.register_endpoints import install_registers
 from rocketq_nameserver.metrics import NameServerCollector
 from rocketq_nameserver.nameserver import TOPIC_LIST, NameServer
-from rocketq_nameserver.register.register_endpoints import install_registers
 
 BODY_BYTES_MAX: Final = 1 * MIB
 #: The largest 64-bit signed number.

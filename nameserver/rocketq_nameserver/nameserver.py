@@ -28,8 +28,8 @@ from rocketq.protocol.documents.nameserver import (
 )
 from rocketq_nameserver.config import NameServerConfig
 from rocketq_nameserver.kv_config import KvConfig
-from rocketq_nameserver.register.acceptor import Acceptor
-from rocketq_nameserver.register.acceptor_files import AcceptorFiles
+from rocketq_nameserver.meta_register.acceptor import Acceptor
+from rocketq_nameserver.meta_register.acceptor_files import AcceptorFiles
 from rocketq_nameserver.registration import check_identity, check_registration
 from rocketq_nameserver.route_table import RouteTable
 

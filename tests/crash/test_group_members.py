@@ -36,7 +36,7 @@ class Members:
     def start(self) -> subprocess.Popen[str]:
         """Start a member and wait until it has joined."""
         self.files.append(self._directory / f"member-{len(self.files)}")
-        module = "tests.support.group_member"
+        module = "tests.support.member_process"
         process = subprocess.Popen(
             [sys.executable, "-m", module, *self._arguments, str(self.files[-1]), *self._options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

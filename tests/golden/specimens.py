@@ -58,8 +58,8 @@ from rocketq_broker.store.leases.decisions import Wish
 from rocketq_broker.store.log.consume_queue import units
 from rocketq_broker.store.store import MessageStore, QueueBatch
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
-from tests.support.driver import Driver, answer, config
 from tests.support.leasing import acknowledge, begin, change_time, given, take
+from tests.support.store_driver import Driver, answer, config
 
 FILES: Final = Path(__file__).parent / "v1"
 

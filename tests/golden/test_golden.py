@@ -28,8 +28,8 @@ from rocketq_broker.store.timers.timer_index import entries_of
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
 from tests.golden import specimens
 from tests.golden.specimens import CODECS, ERRORS, FILES, FRAMES, KEYS
-from tests.support.driver import batch, config, opened
 from tests.support.numbered_sends import send_numbered
+from tests.support.store_driver import batch, config, opened
 from tests.support.timed_store import timed
 
 

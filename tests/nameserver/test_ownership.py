@@ -151,7 +151,7 @@ def test_a_process_whose_lease_ended_here_has_no_older_claim(table: RouteTable) 
 
 @dataclass
 class Process:
-    """A broker that behaves as `rocketq_broker.cluster.registrar` does; stores are all different."""
+    """A broker that behaves as `rocketq_broker.registration.registrar` does; stores are all different."""
 
     name: str
     reaches: set[int] = field(default_factory=set)

@@ -15,7 +15,7 @@ from rocketq_broker.replication.fetching import Fetch, LogView, Shipment
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
 from rocketq_broker.replication.replica import Ask, Replica, Standing
 from rocketq_broker.replication.slave_role import Confirmed
-from rocketq_broker.replication_service.conduct import Conduct, Policy
+from rocketq_broker.replication_service.replica_driver import Conduct, Policy
 from rocketq_broker.replication_service.times import ReplicationTimes
 from rocketq_broker.store.replica.raw_frames import RawFrames
 from tests.replication.simulated_log import SimFrame, SimLog

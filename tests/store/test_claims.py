@@ -33,8 +33,8 @@ from rocketq.protocol.documents.groups import (
 )
 from rocketq_broker.store.state.group_decisions import Move
 from tests.support.disk import Disk
-from tests.support.driver import Driver, answer, config, opened
 from tests.support.lives import Lives
+from tests.support.store_driver import Driver, answer, config, opened
 from tests.support.workload import end_life
 
 GROUPS = st.sampled_from(["g", "h"])

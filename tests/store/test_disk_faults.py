@@ -21,7 +21,7 @@ from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import ANSWER_S, Driver, batch, burst, config, opened
+from tests.support.store_driver import ANSWER_S, Driver, batch, burst, config, opened
 from tests.support.workload import Lives, end_life
 
 SMALL: dict[str, Any] = {"segment_bytes": 8192, "queue_file_units": 16}

@@ -19,8 +19,8 @@ from rocketq.model import FlushMode, PullStatus
 from rocketq.protocol.documents.broker import AlterTopicRequest
 from rocketq.protocol.frame_slices import open_frames
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, burst, config
 from tests.support.lives import Lives
+from tests.support.store_driver import answer, batch, burst, config
 from tests.support.workload import end_life
 
 TOPICS = st.sampled_from(["alpha", "beta"])

@@ -30,7 +30,7 @@ from rocketq_broker.store.errors import StoreError
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.consume_queue import ConsumeQueue
 from rocketq_broker.store.log.consume_queues import Queues
-from tests.support.driver import Driver, answer, batch, burst, config, opened
+from tests.support.store_driver import Driver, answer, batch, burst, config, opened
 
 
 def alter(driver: Driver, name: str, **change: int) -> None:

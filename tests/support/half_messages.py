@@ -9,7 +9,7 @@ from typing import Any
 from rocketq.model import Message, TransactionState
 from rocketq.protocol.documents.transactions import HalfName
 from rocketq_broker.store.machines.transaction_table import Transaction
-from tests.support.driver import Driver, answer, batch
+from tests.support.store_driver import Driver, answer, batch
 
 GROUP = "orders-tx"
 

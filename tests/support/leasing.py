@@ -12,7 +12,7 @@ from rocketq_broker.store.lease_operations import HandleOutcomes
 from rocketq_broker.store.leases.decisions import OutRun, Receive, Wish
 from rocketq_broker.store.machines.lease_changes import LeasesTaken
 from rocketq_broker.store.machines.queue_leases import offsets_of, ranges_of_offsets
-from tests.support.driver import Driver, answer
+from tests.support.store_driver import Driver, answer
 
 TOPIC = "t"
 NEVER = 1_000_000

@@ -20,7 +20,7 @@ from typing import Any
 from rocketq.errors import BrokerUnavailable, RocketqError
 from rocketq.model import TopicConfig
 from rocketq_broker.store.store import AppendOutcome
-from tests.support.driver import Driver
+from tests.support.store_driver import Driver
 
 Place = tuple[str, int]
 

@@ -8,7 +8,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver
+from tests.support.store_driver import Driver
 from tests.support.workload import end_life
 
 

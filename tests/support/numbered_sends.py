@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rocketq.protocol.send_number import SendNumber
 from rocketq_broker.store.commit.small_batches import Addressed
 from rocketq_broker.store.store import AppendOutcome
-from tests.support.driver import Call, Driver, answer
+from tests.support.store_driver import Call, Driver, answer
 
 
 def numbered(

@@ -14,7 +14,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.replica.operations import ReplicaHooks, ReplicaOperations
 from rocketq_broker.store.store import MessageStore
-from tests.support.driver import ANSWER_S, Call, Driver, config
+from tests.support.store_driver import ANSWER_S, Call, Driver, config
 
 #: What a follower says to senders.
 REFUSAL = NotMaster("group-1", 1)

@@ -7,7 +7,7 @@ from functools import partial
 
 from rocketq.model import Message
 from rocketq.protocol.documents.sinks import PublishBatchRequest, Staged, StageName
-from tests.support.driver import Driver, answer, batch
+from tests.support.store_driver import Driver, answer, batch
 
 NAME = StageName("etl", 0, "run-1", "broker-a")
 

@@ -15,7 +15,7 @@ from rocketq.protocol.rules.delivery_time import with_times
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.commit.small_batches import DelayedBatch
 from rocketq_broker.store.store import MessageStore
-from tests.support.driver import Driver, answer, barrier, config, opened
+from tests.support.store_driver import Driver, answer, barrier, config, opened
 
 
 def delayed(queue: int, *timed: tuple[bytes | Message, int]) -> list[DelayedBatch]:

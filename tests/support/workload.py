@@ -25,8 +25,8 @@ from rocketq_broker.store.recovery.recovery import RecoveryReport
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import KINDS, Disk, Fault
-from tests.support.driver import Call, Driver, batch, burst, config
 from tests.support.ledger import Alter, BrokenPromise, Commit, Create, Delete, Entry, Ledger, Send
+from tests.support.store_driver import Call, Driver, batch, burst, config
 
 TOPICS = ("alpha", "beta", "gamma")
 GROUPS = ("billing", "audit")

@@ -26,7 +26,7 @@ from rocketq.protocol.documents.transactions import (
 )
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
-from rocketq_broker.control_plane.transaction_forms import check_documents, described, half_documents
+from rocketq_broker.control_plane.transaction_documents import check_documents, described, half_documents
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX
 from rocketq_broker.store.store import Outcome
 

@@ -1,9 +1,9 @@
 """The record of a broker group: the one value that decides who is master, in which epoch, and who is in
 sync.
 
-It lies in a register (`rocketq_broker.register`) that replaces it by compare-and-set only. A change is made
-of one version of the record and takes effect only if that version is still the present one. So all changes
-of a group are in one order, whoever proposes them.
+It lies in a register (`rocketq_broker.meta_register`) that replaces it by compare-and-set only. A change is
+made of one version of the record and takes effect only if that version is still the present one. So all
+changes of a group are in one order, whoever proposes them.
 
 The in-sync set (RocketMQ: SyncStateSet) has the replicas that hold all that is confirmed and that must hold
 a message before it is confirmed. The eligible replicas (Kafka: ELR, eligible leader replicas) left the

@@ -16,17 +16,17 @@ from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import SendStatus
 from rocketq.net.transport import Transport
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.register.etcd_register import EtcdRegister
-from rocketq_broker.register.meta_register import MetaRegister
-from rocketq_broker.register.nameserver_register import NameServerRegister
+from rocketq_broker.meta_register.etcd_register import EtcdRegister
+from rocketq_broker.meta_register.meta_register import MetaRegister
+from rocketq_broker.meta_register.nameserver_register import NameServerRegister
 from rocketq_broker.replication.group_record import Member, ReplicaId
 from rocketq_broker.replication.incarnation import DiskFacts, broken_promise
 from rocketq_broker.replication.replica import Replica, Standing
 from rocketq_broker.replication.slave_role import Confirmed
-from rocketq_broker.replication_service.conduct import Policy
 from rocketq_broker.replication_service.log_healer import LogHealer
 from rocketq_broker.replication_service.member_ranges import MemberRanges
 from rocketq_broker.replication_service.ports import Observer
+from rocketq_broker.replication_service.replica_driver import Policy
 from rocketq_broker.replication_service.service import ReplicationService
 from rocketq_broker.replication_service.store_log import StoreLog
 from rocketq_broker.store.replica.operations import ReplicaHooks, ReplicaOperations

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import structlog
 
 from rocketq_broker.config import BrokerConfig
-from rocketq_broker.register.meta_register import Registered
+from rocketq_broker.meta_register.meta_register import Registered
 from rocketq_broker.replication.group_record import decode
 from rocketq_broker.replication_service.assembly import RegisterOfGroup
 from rocketq_broker.replication_service.member_ranges import MemberRanges, others
-from rocketq_broker.store.disk import standing
+from rocketq_broker.store.disk import replica_standing as standing
 from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.errors import CorruptLog, MissingSegment, StoreError
 from rocketq_broker.store.replica.healing import closed_log

@@ -37,15 +37,15 @@ from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport, TransportFailure
 from rocketq.protocol.documents.replication import FETCH_HEADER, FETCH_PATH, FetchHead
 from rocketq.protocol.frame import FRAME_BYTES_MAX
-from rocketq_broker.register.meta_register import MetaRegister, Registered
+from rocketq_broker.meta_register.meta_register import MetaRegister, Registered
 from rocketq_broker.replication.errors import ReplicaNumberTaken
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, decode, encode
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import Ask, Replica
-from rocketq_broker.replication_service.conduct import Conduct, Policy
 from rocketq_broker.replication_service.fetch_wire import answer_of, query_of
 from rocketq_broker.replication_service.ports import Observer, ReplicaLog
+from rocketq_broker.replication_service.replica_driver import Conduct, Policy
 from rocketq_broker.replication_service.times import ReplicationTimes
 from rocketq_broker.store.errors import ShipmentMisplaced
 from rocketq_broker.store.replica.raw_frames import RawFrames

@@ -46,8 +46,8 @@ from rocketq.protocol.documents.sinks import (
     PublishBatchRequest,
     StageVerdict,
 )
-from rocketq_broker.cluster.peer_addresses import Addresses
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.registration.peer_addresses import Addresses
 from rocketq_broker.sinks.work_due import (
     CheckDue,
     DropDue,

@@ -23,7 +23,7 @@ from rocketq.protocol.documents.groups import (
 )
 from rocketq.protocol.rules.reserved_names import retry_topic
 from rocketq_broker.store.commit.ends import LogEnds
-from rocketq_broker.store.commit.operations import ChangeState, Operation
+from rocketq_broker.store.commit.waiting_operations import ChangeState, Operation
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.machines.claim_table import ClaimMap, Place
 from rocketq_broker.store.machines.group_table import GroupEntry, QueuesReleased

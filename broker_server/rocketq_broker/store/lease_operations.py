@@ -15,9 +15,9 @@ from rocketq.errors import TopicNotFound
 from rocketq.protocol.documents.broker import GroupOffset
 from rocketq.protocol.documents.leases import LeaseRefusal, ReceiptHandle
 from rocketq.protocol.rules.reserved_names import dead_letter_topic
-from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.commit.waiting_operations import AppendBatches, ChangeState, Operation
 from rocketq_broker.store.leases import decisions
 from rocketq_broker.store.leases.decisions import OutRun, Receive
 from rocketq_broker.store.leases.lease_clock import LeaseClock

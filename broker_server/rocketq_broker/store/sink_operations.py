@@ -24,7 +24,7 @@ from rocketq.protocol.documents.sinks import (
 )
 from rocketq.protocol.frame import FrameKind
 from rocketq_broker.store.commit.ends import LogEnds
-from rocketq_broker.store.commit.operations import ChangeState, Hold, Operation
+from rocketq_broker.store.commit.waiting_operations import ChangeState, Hold, Operation
 from rocketq_broker.store.sinks import decisions
 from rocketq_broker.store.sinks.descriptions import describe
 from rocketq_broker.store.sinks.table import SinkTable, Stage

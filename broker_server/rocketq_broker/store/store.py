@@ -26,15 +26,15 @@ from rocketq.protocol.send_number import SendNumber
 from rocketq_broker.store.commit.confirmation import WriterHooks
 from rocketq_broker.store.commit.ends import ConfirmRule, ReplicaRule, rule_of
 from rocketq_broker.store.commit.log_writer import LogWriter
-from rocketq_broker.store.commit.operations import (
+from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
+from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.commit.waiting_operations import (
     AppendBatches,
     AppendOutcome,
     ChangeState,
     Operation,
     StagedOutcome,
 )
-from rocketq_broker.store.commit.small_batches import Addressed, QueueBatch, QueueMessage
-from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import DiskUsage, Files, OSFiles
 from rocketq_broker.store.disk.open_files import Handles

@@ -17,8 +17,8 @@ from rocketq.model import MessageQueue, TimerId, TimerStatus
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import Frame, FrameKind
 from rocketq.protocol.rules.delivery_time import stored_times
-from rocketq_broker.store.commit.operations import ChangeState, Operation
 from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.commit.waiting_operations import ChangeState, Operation
 from rocketq_broker.store.errors import SegmentGone
 from rocketq_broker.store.machines.timer_table import (
     CANCELLED_MAX,

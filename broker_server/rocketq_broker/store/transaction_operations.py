@@ -19,9 +19,9 @@ from rocketq.model import MessageQueue, TransactionState
 from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.documents.transactions import HalfName
 from rocketq.protocol.frame import FrameKind
-from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.commit.waiting_operations import AppendBatches, ChangeState, Hold, Operation
 from rocketq_broker.store.config import TransactionPolicy
 from rocketq_broker.store.machines.machine import HeldFrame
 from rocketq_broker.store.machines.topic_table import TopicTable

@@ -17,8 +17,8 @@ from rocketq.model import TopicConfig
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.protocol.documents.nameserver import BrokerIdentity, DataVersion, UnregisterRequest
 from rocketq_broker.app import create_app
-from rocketq_broker.cluster.registrar import Registrar
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.registration.registrar import Registrar
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
 from tests.broker.conftest import StartBroker

@@ -14,8 +14,8 @@ from rocketq.protocol.stored_rows import stored_messages
 from rocketq_broker.data_plane.reads.leased_reads import Look, QueueCall, look
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.machines.queue_leases import offsets_of
-from tests.support.driver import Driver, config, opened
 from tests.support.leasing import TOPIC, acknowledge, begin, receive
+from tests.support.store_driver import Driver, config, opened
 
 GROUP = "g"
 FRAMES = st.lists(st.integers(1, 40), min_size=1, max_size=12)

@@ -10,8 +10,8 @@ import pytest
 
 from rocketq.model import Message
 from tests.broker.conftest import StartBroker
-from tests.support.driver import config, opened
 from tests.support.http_client import ARROW, Answer, Http, stream
+from tests.support.store_driver import config, opened
 
 STAGE = "?sink=s&batch=0&run=r&coordinator=broker-0"
 Send = Callable[[Http, str, Message], Answer]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.broker.groups.group_member import GroupMember, close_all
+from tests.broker.groups.scripted_member import GroupMember, close_all
 from tests.support.http_client import Http
 
 NewMember = Callable[..., GroupMember]

@@ -28,7 +28,7 @@ from rocketq.protocol.documents.groups import (
 )
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.broker.groups.conftest import NewMember
-from tests.broker.groups.group_member import owners
+from tests.broker.groups.scripted_member import owners
 from tests.support.http_client import JSON, Http, numbered, stream
 
 

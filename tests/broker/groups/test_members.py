@@ -41,14 +41,14 @@ from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from tests.broker.conftest import StartBroker
 from tests.broker.groups.conftest import NewMember
-from tests.broker.groups.group_member import GroupMember, close_all, owners
+from tests.broker.groups.scripted_member import GroupMember, close_all, owners
 from tests.support.conditions import WAIT_MS
 from tests.support.http_client import Http, numbered, stream
 
 #: A member in a process of its own: it joins, claims, says so, and watches until it is killed.
 MEMBER = """
 import sys
-from tests.broker.groups.group_member import GroupMember
+from tests.broker.groups.scripted_member import GroupMember
 member = GroupMember(sys.argv[1], int(sys.argv[2]))
 member.join()
 version = member.watch_now().version

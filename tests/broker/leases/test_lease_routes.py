@@ -16,7 +16,7 @@ from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from tests.broker.conftest import StartBroker
 from tests.broker.data_plane.test_pull import wait_until_held
-from tests.broker.groups.group_member import GroupMember
+from tests.broker.groups.scripted_member import GroupMember
 from tests.support.conditions import wait_until
 from tests.support.http_client import JSON, Answer, Http, numbered, stream
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketq.protocol.documents.groups import SetGroupRequest
 from tests.broker.data_plane.test_pull import wait_until_held
-from tests.broker.groups.group_member import GroupMember
+from tests.broker.groups.scripted_member import GroupMember
 from tests.broker.leases.test_lease_routes import ack, change, give_back, handles, post, receive
 from tests.support.http_client import Http, numbered, stream
 

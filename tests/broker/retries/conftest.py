@@ -10,7 +10,7 @@ import pytest
 from rocketq.protocol.documents.groups import QueueOfTopic
 from rocketq.protocol.documents.returns import ReturnAnswer, ReturnedMessage, ReturnRequest
 from rocketq.protocol.frame_slices import FrameSlice
-from tests.broker.groups.group_member import GroupMember
+from tests.broker.groups.scripted_member import GroupMember
 from tests.support.http_client import Http
 
 RETRY, DEAD = "%RETRY%billing", "%DLQ%billing"

@@ -18,7 +18,7 @@ from rocketq_broker.store.commit.ends import LogEnds, rule_of
 from rocketq_broker.store.errors import CorruptLog
 from rocketq_broker.store.log.commit_log import segment_name
 from rocketq_broker.store.state.state import State
-from tests.support.driver import ANSWER_S, Driver, answer, batch, config, opened
+from tests.support.store_driver import ANSWER_S, Driver, answer, batch, config, opened
 
 
 class Held:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq_broker.store.commit.commit_plan import MERGED_BYTES_MAX
-from tests.support.driver import batch, burst, config, opened
+from tests.support.store_driver import batch, burst, config, opened
 
 
 def test_batches_that_are_small_only_while_compressed_are_not_merged(tmp_path: Path) -> None:

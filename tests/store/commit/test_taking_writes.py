@@ -18,7 +18,7 @@ from rocketq.errors import (
 )
 from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.upkeep import housekeeping
-from tests.support.driver import ANSWER_S, Driver, barrier, batch, config, opened
+from tests.support.store_driver import ANSWER_S, Driver, barrier, batch, config, opened
 
 
 def test_a_full_inbox_refuses_sends_with_a_time_to_wait(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, batch, burst, config, opened
 from tests.support.staging import NAME
+from tests.support.store_driver import Driver, batch, burst, config, opened
 from tests.support.workload import end_life
 
 QUEUES = 4

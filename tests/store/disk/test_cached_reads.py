@@ -17,7 +17,7 @@ from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.reads import CACHED_PULL_BYTES_MAX
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 CONTENT = bytes(range(256)) * 64
 

@@ -17,7 +17,7 @@ from rocketq_broker.store.filtered_pull import candidates as looked_at
 from rocketq_broker.store.filtered_pull.candidates import Piece, Room, read_together
 from rocketq_broker.store.log.frame_lookup import Place
 from tests.store.filtered_pull.test_scan import OnlyTag, count_reads, pull_through, pulled
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 LARGE = Room(messages=1 << 20, answer_bytes=1 << 30, frame_bytes=1 << 30)
 

@@ -23,7 +23,7 @@ from rocketq.protocol.hashing import hash_value
 from rocketq_broker.store.filtered_pull import scan as selection
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.store import PullResult
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 
 class OnlyTag:

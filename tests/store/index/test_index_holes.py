@@ -22,7 +22,7 @@ from rocketq_broker.store.results import FoundMessages
 from rocketq_broker.store.store import KeyQuery
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 MESSAGES = 8
 #: The message whose frame rots.

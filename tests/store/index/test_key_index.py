@@ -13,7 +13,7 @@ from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.index import index_file, key_index
 from rocketq_broker.store.index.key_query import PlaceInLog
 from rocketq_broker.store.store import KeyQuery
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 
 def found(driver: Driver, topic: str, key: bytes, **query: int) -> list[bytes]:

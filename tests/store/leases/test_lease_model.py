@@ -28,9 +28,9 @@ from rocketq_broker.store.state.state import Picture, State, decode_picture, enc
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, answer, batch, config
 from tests.support.leasing import TOPIC, Given, acknowledge, begin, change_time, receive
 from tests.support.lives import Lives
+from tests.support.store_driver import Driver, answer, batch, config
 from tests.support.workload import end_life
 
 QUEUES = 2

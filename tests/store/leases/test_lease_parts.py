@@ -13,7 +13,7 @@ from rocketq.protocol.documents.broker import GroupOffset
 from rocketq_broker.store.leases.lease_clock import LeaseClock
 from rocketq_broker.store.machines.due_runs import TICK_MS, DueRuns, end_of_lease
 from rocketq_broker.store.machines.queue_leases import masks, offsets_of, ranges_of, ranges_of_offsets
-from tests.support.driver import answer, config, opened
+from tests.support.store_driver import answer, config, opened
 
 OFFSETS = st.sets(st.integers(0, 5_000), max_size=60)
 TIMES = st.integers(0, 200_000).map(lambda tick: tick * TICK_MS)

@@ -29,7 +29,7 @@ from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.state.state import decode_picture
-from tests.support.driver import ANSWER_S, answer, barrier, batch, burst, config, opened
+from tests.support.store_driver import ANSWER_S, answer, barrier, batch, burst, config, opened
 
 
 def frames(directory: Path) -> CommitLog:

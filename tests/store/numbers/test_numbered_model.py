@@ -22,9 +22,9 @@ from rocketq_broker.store.machines.slot_table import SlotTable
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.store import AppendOutcome
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, burst, config
 from tests.support.lives import Lives
 from tests.support.numbered_sends import numbered, send_numbered
+from tests.support.store_driver import answer, batch, burst, config
 from tests.support.workload import end_life
 
 QUEUES = 2

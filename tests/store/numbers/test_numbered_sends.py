@@ -29,8 +29,8 @@ from rocketq_broker.store.state.state import Picture, State, decode_picture, enc
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, batch, burst, config, opened
 from tests.support.numbered_sends import numbered, send_numbered
+from tests.support.store_driver import Driver, batch, burst, config, opened
 from tests.support.workload import end_life
 
 SLOT, OTHER = 5840092817465112034, 7

@@ -30,7 +30,7 @@ from rocketq_broker.store.recovery.salvage import salvage
 from rocketq_broker.store.store import KeyQuery, MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Driver, answer, config, opened
+from tests.support.store_driver import Driver, answer, config, opened
 from tests.support.workload import end_life
 
 #: Blocks of 8, 8 and 5 units a file.

@@ -17,7 +17,7 @@ from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.errors import CorruptLog, MissingSegment, StoreLocked
 from rocketq_broker.store.recovery.recovery import RecoveryReport
 from rocketq_broker.store.store import MessageStore
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 SEGMENT = 6000
 

@@ -20,7 +20,7 @@ from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import ANSWER_S, Driver, config, opened
+from tests.support.store_driver import ANSWER_S, Driver, config, opened
 from tests.support.workload import end_life
 
 SMALL: dict[str, Any] = {"segment_bytes": 6000, "queue_file_units": 7}

@@ -15,7 +15,7 @@ from rocketq_broker.store.disk.files import OSFiles
 from rocketq_broker.store.errors import CorruptLog, MissingSegment
 from rocketq_broker.store.recovery.salvage import SalvageReport, salvage
 from rocketq_broker.store.store import MessageStore
-from tests.support.driver import Driver, config, opened
+from tests.support.store_driver import Driver, config, opened
 
 ROWS = 10
 

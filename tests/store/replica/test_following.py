@@ -12,8 +12,8 @@ from rocketq.model import FlushMode
 from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.errors import SegmentGone, ShipmentMisplaced
 from rocketq_broker.store.replica.raw_frames import RawFrames
-from tests.support.driver import NEVER_MS, Driver, batch, config, opened
 from tests.support.replicas import log_files, member, pair
+from tests.support.store_driver import NEVER_MS, Driver, batch, config, opened
 
 
 def filled(driver: Driver, groups: int = 12) -> None:

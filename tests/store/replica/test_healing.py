@@ -13,8 +13,8 @@ from rocketq_broker.store.replica.healing import ClosedLog, closed_log
 from rocketq_broker.store.replica.raw_frames import RawFrames
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import config
 from tests.support.replicas import Member, log_files, member, pair
+from tests.support.store_driver import config
 
 SETTINGS = {"segment_bytes": 4096}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rocketq.model import FlushMode
-from rocketq_broker.store.disk import standing
+from rocketq_broker.store.disk import replica_standing as standing
 from rocketq_broker.store.errors import CorruptLog, CorruptStanding
 from rocketq_broker.store.log.commit_log import CommitLog
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import config
 from tests.support.replicas import member, open_member
+from tests.support.store_driver import config
 from tests.support.workload import end_life
 
 

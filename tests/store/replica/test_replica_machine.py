@@ -25,9 +25,9 @@ from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.store import AppendOutcome
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import batch, config
 from tests.support.examples import examples
 from tests.support.replicas import Member, open_member
+from tests.support.store_driver import batch, config
 from tests.support.workload import end_life
 
 NAMES = st.sampled_from(["a", "b"])

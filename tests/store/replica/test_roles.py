@@ -14,8 +14,8 @@ from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.frame import scan
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import ANSWER_S, batch, config
 from tests.support.replicas import Member, log_files, member, open_member, pair
+from tests.support.store_driver import ANSWER_S, batch, config
 from tests.support.workload import end_life
 
 

@@ -20,8 +20,8 @@ from rocketq_broker.store.machines.letter_table import MARKS_IN_A_BLOCK, Letters
 from rocketq_broker.store.machines.topic_table import TopicDeleted, TopicTable
 from rocketq_broker.store.state.state import Change, State
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, config
 from tests.support.lives import Lives
+from tests.support.store_driver import answer, batch, config
 from tests.support.workload import end_life
 
 LETTERS = "%DLQ%billing"

@@ -22,9 +22,9 @@ from rocketq.protocol.documents.sinks import Staged, StageName
 from rocketq_broker.store.sinks.table import SinkPicture
 from rocketq_broker.store.state.state import Picture, decode_picture, encode
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, config
 from tests.support.lives import Lives
 from tests.support.staging import publish, request_for
+from tests.support.store_driver import answer, batch, config
 from tests.support.workload import end_life
 
 QUEUES = 2

@@ -21,13 +21,13 @@ from rocketq.protocol.documents.sinks import (
     Staged,
     StageName,
 )
-from rocketq_broker.store.commit.operations import StagedOutcome
+from rocketq_broker.store.commit.waiting_operations import StagedOutcome
 from rocketq_broker.store.errors import LogFailed
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import Call, Driver, answer, batch, burst, config
 from tests.support.staging import request_for
+from tests.support.store_driver import Call, Driver, answer, batch, burst, config
 from tests.support.workload import end_life
 
 QUEUES = 2

@@ -24,8 +24,8 @@ from rocketq_broker.store.recovery.salvage import LostStaged, salvage
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import ANSWER_S, Driver, answer, batch, config, opened
 from tests.support.staging import NAME, publish, request_for, stage
+from tests.support.store_driver import ANSWER_S, Driver, answer, batch, config, opened
 from tests.support.workload import end_life
 
 PUBLICATION = (NAME.sink, NAME.batch, NAME.run)

@@ -22,7 +22,7 @@ from rocketq_broker.store.timers import timer_index
 from rocketq_broker.store.timers.window_files import WindowFiles
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import batch, burst, config
+from tests.support.store_driver import batch, burst, config
 from tests.support.timed_store import Timed, delayed, timed
 
 MINUTE_MS = 60_000

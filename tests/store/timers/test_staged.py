@@ -15,8 +15,8 @@ from rocketq.protocol.documents.sinks import Staged
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import NO_TIME, with_times
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
-from tests.support.driver import answer
 from tests.support.staging import NAME, publish
+from tests.support.store_driver import answer
 from tests.support.timed_store import Timed, timed
 
 

@@ -21,8 +21,8 @@ from rocketq_broker.store.store import MessageStore
 from rocketq_broker.store.timers.entries import last_tick
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, config
 from tests.support.lives import Lives
+from tests.support.store_driver import answer, batch, config
 from tests.support.timed_store import Timed, delayed
 from tests.support.workload import end_life
 

@@ -12,7 +12,7 @@ from rocketq.model import FlushMode, MessageQueue, TimerId
 from rocketq_broker.store.store import MessageStore
 from tests.support.crashing_files import CrashingFiles
 from tests.support.disk import Disk
-from tests.support.driver import answer, config
+from tests.support.store_driver import answer, config
 from tests.support.timed_store import MINUTE_MS, Timed, delayed
 from tests.support.workload import end_life
 

@@ -20,8 +20,8 @@ from rocketq_broker.store.machines.timer_table import TimersDelivered
 from rocketq_broker.store.recovery.salvage import LostDelayed
 from rocketq_broker.store.state.state import decode_change
 from rocketq_broker.store.timer_operations import TimerCursor
-from tests.support.driver import answer, config
 from tests.support.log_damage import damage, frames_of, salvaged
+from tests.support.store_driver import answer, config
 from tests.support.timed_store import MINUTE_MS, Timed, delayed, timed
 
 #: No two sends share a frame, and no segment ends, so that a test can name the frame that it damages.

@@ -22,8 +22,8 @@ from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 from rocketq_broker.store.machines.transaction_table import DECIDED_MAX
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.transactions import decisions
-from tests.support.driver import Driver, batch, burst, config, opened
 from tests.support.half_messages import GROUP, commit, hand_out, roll_back, send_half
+from tests.support.store_driver import Driver, batch, burst, config, opened
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from rocketq_broker.store.config import TransactionPolicy
 from rocketq_broker.store.state.state import Picture, State, decode_picture, encode
 from rocketq_broker.store.transactions.parked_batches import PARKING_TOPIC
 from tests.support.disk import Disk
-from tests.support.driver import answer, batch, config
 from tests.support.half_messages import decide, hand_out, send_half
 from tests.support.lives import Lives
+from tests.support.store_driver import answer, batch, config
 from tests.support.workload import end_life
 
 QUEUES = 2

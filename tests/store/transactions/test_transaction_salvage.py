@@ -17,9 +17,9 @@ from rocketq.model import TransactionState
 from rocketq.protocol.frame import FrameHeader, FrameKind
 from rocketq.protocol.frame_slices import open_frames
 from rocketq_broker.store.recovery.salvage import LostHalf
-from tests.support.driver import Driver, config, opened
 from tests.support.half_messages import GROUP, commit, decide, hand_out, roll_back, send_half
 from tests.support.log_damage import damage, frames_of, salvaged
+from tests.support.store_driver import Driver, config, opened
 
 
 def halves(directory: Path) -> list[FrameHeader]:

@@ -15,7 +15,7 @@ from rocketq_broker.store.config import RetentionPolicy
 from rocketq_broker.store.disk.files import DiskUsage, OSFiles
 from rocketq_broker.store.upkeep.clock_watch import ClockNotice
 from rocketq_broker.store.upkeep.retention import RetentionDecision, SegmentFacts, decide
-from tests.support.driver import Driver, answer, config, opened
+from tests.support.store_driver import Driver, answer, config, opened
 
 HOUR_US = 3_600_000_000
 GIB = 1 << 30

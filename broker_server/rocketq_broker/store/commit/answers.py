@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketq.errors import RocketqError
-from rocketq_broker.store.commit.operations import ChangeState
+from rocketq_broker.store.commit.waiting_operations import ChangeState
 from rocketq_broker.store.state.state import State
 
 

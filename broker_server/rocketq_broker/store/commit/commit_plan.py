@@ -44,7 +44,6 @@ from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
 from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame
-from rocketq_broker.store.commit.operations import AppendBatches, ChangeState, Hold, Operation, Receipt
 from rocketq_broker.store.commit.repeated_sends import is_repetition
 from rocketq_broker.store.commit.small_batches import (
     Addressed,
@@ -56,6 +55,13 @@ from rocketq_broker.store.commit.small_batches import (
     may_have_keys,
     merge,
     merged_batch,
+)
+from rocketq_broker.store.commit.waiting_operations import (
+    AppendBatches,
+    ChangeState,
+    Hold,
+    Operation,
+    Receipt,
 )
 from rocketq_broker.store.log.commit_log import Extent, LogCursor
 from rocketq_broker.store.log.consume_queue import OpenBlock

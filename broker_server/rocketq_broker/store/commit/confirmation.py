@@ -21,8 +21,8 @@ from rocketq.model import SendStatus
 from rocketq_broker.store.commit.answers import answer_of, call_all
 from rocketq_broker.store.commit.commit_plan import CommitPlan
 from rocketq_broker.store.commit.ends import ConfirmRule, LogEnds
-from rocketq_broker.store.commit.operations import ChangeState, Operation, Receipt
 from rocketq_broker.store.commit.store_parts import StoreParts
+from rocketq_broker.store.commit.waiting_operations import ChangeState, Operation, Receipt
 from rocketq_broker.store.errors import LogFailed, StoreError
 from rocketq_broker.store.log.consume_queue import OpenBlock
 from rocketq_broker.store.log.consume_queues import QueueKey, Queues

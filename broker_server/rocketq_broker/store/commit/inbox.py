@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from rocketq.errors import BrokerUnavailable, RocketqError, SystemBusy
-from rocketq_broker.store.commit.operations import AppendBatches, Operation, WorkAlone
+from rocketq_broker.store.commit.waiting_operations import AppendBatches, Operation, WorkAlone
 from rocketq_broker.store.config import StoreConfig
 
 #: How long a full inbox tells senders to wait: roughly the time of one or two commits; milliseconds.

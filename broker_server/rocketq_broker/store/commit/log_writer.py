@@ -40,9 +40,9 @@ from rocketq_broker.store.commit.confirmation import Confirmation, Shown, Writer
 from rocketq_broker.store.commit.ends import ConfirmRule, LogTail, rule_of
 from rocketq_broker.store.commit.held_copies import read_copies
 from rocketq_broker.store.commit.inbox import RETRY_AFTER_MS, Inbox
-from rocketq_broker.store.commit.operations import AppendBatches, Operation, WorkAlone
 from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.commit.sync_delay import SyncDelay
+from rocketq_broker.store.commit.waiting_operations import AppendBatches, Operation, WorkAlone
 from rocketq_broker.store.disk.files import FULL_ERRORS
 from rocketq_broker.store.errors import LogFailed, SegmentGone, StoreError
 from rocketq_broker.store.log.consume_queue import OpenBlock, Units, units

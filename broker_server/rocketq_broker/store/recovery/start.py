@@ -11,7 +11,7 @@ from rocketq_broker.store.commit.store_parts import StoreParts
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.disk.open_files import Handles
-from rocketq_broker.store.disk.standing import StandingFile
+from rocketq_broker.store.disk.replica_standing import StandingFile
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.recovery.recovery import Recovery, RecoveryReport

@@ -17,7 +17,7 @@ from rocketq_broker.store.commit.confirmation import WriterHooks
 from rocketq_broker.store.commit.ends import LogTail, ReplicaRule
 from rocketq_broker.store.commit.log_writer import LogWriter
 from rocketq_broker.store.commit.store_parts import StoreParts
-from rocketq_broker.store.disk.standing import Kept, StandingFile
+from rocketq_broker.store.disk.replica_standing import Kept, StandingFile
 from rocketq_broker.store.replica.following import Follower
 from rocketq_broker.store.replica.healing import (
     DamagedRange,

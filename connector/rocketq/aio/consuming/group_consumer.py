@@ -21,7 +21,7 @@ import pyarrow as pa
 from rocketq.aio.blocking_calls import BlockingCalls
 from rocketq.aio.consuming.consumed_message import AsyncConsumedMessage, messages_of
 from rocketq.aio.consuming.intake import Intake
-from rocketq.aio.consuming.loops import BatchLoop, Left, MessageLoop
+from rocketq.aio.consuming.iteration import BatchLoop, Left, MessageLoop
 from rocketq.aio.home_loop import HomeLoop
 from rocketq.consuming.consumed_message import Delivery
 from rocketq.consuming.group_reader import GroupReader

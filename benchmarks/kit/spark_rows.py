@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import data
+from benchmarks.kit import data
 
 PARTITIONS: Final = 8
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rocketq.errors.replication_errors import RegisterChanged, RegisterUnavailable
-from rocketq.protocol.documents.register import NO_BALLOT, AcceptorAnswer, Ballot, RegisterValue
-from rocketq_broker.register.meta_register import Registered
+from rocketq.protocol.documents.meta_register import NO_BALLOT, AcceptorAnswer, Ballot, RegisterValue
+from rocketq_broker.meta_register.meta_register import Registered
 
 
 @dataclass(frozen=True, slots=True)

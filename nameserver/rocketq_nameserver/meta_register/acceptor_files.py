@@ -24,7 +24,7 @@ import msgspec
 from rocketq.errors import InvalidConfiguration
 from rocketq.system.durability import sync_directory, sync_file
 from rocketq_nameserver.directory_lock import locked
-from rocketq_nameserver.register.acceptor import AcceptorState
+from rocketq_nameserver.meta_register.acceptor import AcceptorState
 
 SETTING: Final = "register_dir"
 IDENTITY: Final = "acceptor"

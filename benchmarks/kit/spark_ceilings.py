@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from benchmarks.data import bodies
+from benchmarks.kit.data import bodies
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rocketq.errors import AcceptorFailed, InvalidConfiguration
-from rocketq.protocol.documents.register import AcceptRequest, Ballot, PrepareRequest, RegisterValue
-from rocketq_nameserver.register import acceptor_files
-from rocketq_nameserver.register.acceptor import Acceptor
-from rocketq_nameserver.register.acceptor_files import AcceptorFiles, file_name
+from rocketq.protocol.documents.meta_register import AcceptRequest, Ballot, PrepareRequest, RegisterValue
+from rocketq_nameserver.meta_register import acceptor_files
+from rocketq_nameserver.meta_register.acceptor import Acceptor
+from rocketq_nameserver.meta_register.acceptor_files import AcceptorFiles, file_name
 
 LOW, HIGH = Ballot(1, "p"), Ballot(2, "p")
 VALUE = RegisterValue(1, "p.1", '{"epoch": 1}')

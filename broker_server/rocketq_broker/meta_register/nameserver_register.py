@@ -17,11 +17,11 @@ from typing import Final
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.errors import RegisterUnavailable, RocketqError
-from rocketq.net.register_api import RegisterApi
+from rocketq.net.meta_register_api import RegisterApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.documents.register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
-from rocketq_broker.register.meta_register import Registered
-from rocketq_broker.register.proposer import Call, Change, Round
+from rocketq.protocol.documents.meta_register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
+from rocketq_broker.meta_register.meta_register import Registered
+from rocketq_broker.meta_register.proposer import Call, Change, Round
 
 #: The pause after the first beaten round is below this; it doubles up to the second one.
 PAUSE_MS: Final = 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.register.mutants import MUTANTS, Mutant
-from tests.register.simulation import RegisterSimulation
+from tests.meta_register.mutants import MUTANTS, Mutant
+from tests.meta_register.simulation import RegisterSimulation
 
 
 def faults(seeds: range) -> dict[int, str]:

@@ -21,9 +21,9 @@ import msgspec
 from rocketq.errors import RegisterUnavailable, RemoteError
 from rocketq.net.transport import Transport, TransportFailure
 from rocketq.protocol.documents.broker import JSON
-from rocketq.protocol.documents.register import NO_VALUE, RegisterValue
-from rocketq_broker.register.meta_register import Registered
-from rocketq_broker.register.proposer import Call, Change
+from rocketq.protocol.documents.meta_register import NO_VALUE, RegisterValue
+from rocketq_broker.meta_register.meta_register import Registered
+from rocketq_broker.meta_register.proposer import Call, Change
 
 TRANSACTION: Final = "/v3/kv/txn"
 _HEADERS: Final = {"content-type": JSON}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketq.errors import NameServersUnreachable
 from rocketq.net.server_api import ServerApi
 from rocketq.net.transport import Transport, TransportFailure, path_of
-from rocketq.protocol.documents.register import AcceptorAnswer, AcceptRequest, PrepareRequest
+from rocketq.protocol.documents.meta_register import AcceptorAnswer, AcceptRequest, PrepareRequest
 
 
 class RegisterApi(ServerApi):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rocketq.errors.replication_errors import AcceptorFailed
-from rocketq.protocol.documents.register import (
+from rocketq.protocol.documents.meta_register import (
     NO_BALLOT,
     NO_VALUE,
     AcceptorAnswer,

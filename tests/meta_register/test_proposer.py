@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rocketq.errors import RegisterChanged, RegisterUnavailable
-from rocketq.protocol.documents.register import NO_BALLOT, NO_VALUE, AcceptorAnswer, Ballot, RegisterValue
-from rocketq_broker.register.meta_register import Registered
-from rocketq_broker.register.proposer import Call, Change, Round
+from rocketq.protocol.documents.meta_register import (
+    NO_BALLOT,
+    NO_VALUE,
+    AcceptorAnswer,
+    Ballot,
+    RegisterValue,
+)
+from rocketq_broker.meta_register.meta_register import Registered
+from rocketq_broker.meta_register.proposer import Call, Change, Round
 
 FIRST, SECOND, THIRD = (Ballot(n, "me") for n in (1, 2, 3))
 SET = Change("me.1", 0, "record")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rocketq.protocol.documents.register import PrepareRequest
-from rocketq_broker.register.proposer import Call, Round
-from rocketq_nameserver.register import acceptor
-from tests.register.simulation import Record, RegisterSimulation, SimDisk
+from rocketq.protocol.documents.meta_register import PrepareRequest
+from rocketq_broker.meta_register.proposer import Call, Round
+from rocketq_nameserver.meta_register import acceptor
+from tests.meta_register.simulation import Record, RegisterSimulation, SimDisk
 
 
 @dataclass(frozen=True, slots=True)

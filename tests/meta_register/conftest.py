@@ -10,8 +10,8 @@ import pytest
 from rocketq.config import TransportConfig
 from rocketq.http_server.runner import ServerThread
 from rocketq.net.transport import Transport
-from rocketq_broker.register.etcd_register import EtcdRegister
-from rocketq_broker.register.nameserver_register import NameServerRegister
+from rocketq_broker.meta_register.etcd_register import EtcdRegister
+from rocketq_broker.meta_register.nameserver_register import NameServerRegister
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
 from tests.support.etcd import Etcd, without_etcd

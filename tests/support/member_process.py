@@ -1,4 +1,4 @@
-"""A member of a consumer group as a process of its own: `python -m tests.support.group_member …`.
+"""A member of a consumer group as a process of its own: `python -m tests.support.member_process …`.
 
 It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset,
 and the time of the machine's count in ns. With --broadcasting it keeps its offsets beside that file.

@@ -8,11 +8,11 @@ import pytest
 
 from rocketq.errors import InvalidConfiguration, RegisterChanged, RegisterUnavailable
 from rocketq.http_server.runner import ServerThread
-from rocketq.protocol.documents.register import RECORD_CHARS_MAX
-from rocketq_broker.register.meta_register import MetaRegister, Registered
+from rocketq.protocol.documents.meta_register import RECORD_CHARS_MAX
+from rocketq_broker.meta_register.meta_register import MetaRegister, Registered
 from rocketq_nameserver.app import create_app
 from rocketq_nameserver.config import NameServerConfig
-from tests.register.conftest import Acceptors, EtcdMember, without_etcd
+from tests.meta_register.conftest import Acceptors, EtcdMember, without_etcd
 from tests.support.http_client import JSON, Http
 
 Backend = Acceptors | EtcdMember

@@ -14,7 +14,7 @@ from rocketq.http_server.error_answers import read_body
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.documents.register import (
+from rocketq.protocol.documents.meta_register import (
     RECORD_CHARS_MAX,
     AcceptorAnswer,
     AcceptRequest,
@@ -23,7 +23,7 @@ from rocketq.protocol.documents.register import (
 )
 from rocketq.protocol.json_codec import decode_request
 from rocketq.protocol.rules.reserved_names import check_name
-from rocketq_nameserver.register.acceptor import Acceptor
+from rocketq_nameserver.meta_register.acceptor import Acceptor
 
 #: The largest record, in JSON that escapes each of its characters.
 BODY_BYTES_MAX: Final = 12 * RECORD_CHARS_MAX + 4096

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketq.errors.replication_errors import AcceptorFailed, RegisterChanged, RegisterUnavailable
-from rocketq.protocol.documents.register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
-from rocketq_broker.register.meta_register import Registered
-from rocketq_broker.register.proposer import Call, Change, Round
-from rocketq_nameserver.register.acceptor import Acceptor, AcceptorState
+from rocketq.protocol.documents.meta_register import AcceptorAnswer, AcceptRequest, Ballot, PrepareRequest
+from rocketq_broker.meta_register.meta_register import Registered
+from rocketq_broker.meta_register.proposer import Call, Change, Round
+from rocketq_nameserver.meta_register.acceptor import Acceptor, AcceptorState
 
 REGISTER = "cluster/broker"
 ACCEPTORS = 3

@@ -1,0 +1,1 @@
+"""What benchmarks share: servers, senders, rows, and how a run is measured and reported."""
