@@ -110,7 +110,7 @@ def measure(turns: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("failover", "Kill the master of a group, and have it hand over.", seconds=0, turns=5)
+    chosen = options("failover", "Kill the master of a group, and have it hand over.", turns=5)
     introduce("failover")
     found = measure(chosen.turns)
     for what, times, target in (

@@ -173,7 +173,7 @@ def measure(chosen: Options) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("group_consume", "Consume a backlog as a member of a group.", seconds=0)
+    chosen = options("group_consume", "Consume a backlog as a member of a group.")
     introduce("group_consume")
     report("group_consume", chosen, measure(chosen))
 

@@ -60,7 +60,7 @@ def measure(seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("key_index", "Index keyed messages behind appends at full speed.", seconds=0, turns=3)
+    chosen = options("key_index", "Index keyed messages behind appends at full speed.", turns=3)
     introduce("key_index")
     turns = [measure(chosen.seed) for _ in range(chosen.turns)]
     middle = sorted(turns, key=lambda each: float(each["indexed_per_second"]))[len(turns) // 2]

@@ -61,7 +61,7 @@ def measure(seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("many_queues", "Ten thousand queues on one broker.", seconds=0, turns=1)
+    chosen = options("many_queues", "Ten thousand queues on one broker.", turns=1)
     introduce("many_queues")
     report("many_queues", chosen, measure(chosen.seed))
 

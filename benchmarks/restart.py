@@ -67,7 +67,7 @@ def measure(seed: int, log_bytes: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    chosen = options("restart", "Restart a broker with 20 GB of log.", seconds=0, turns=1)
+    chosen = options("restart", "Restart a broker with 20 GB of log.", turns=1)
     introduce("restart")
     report("restart", chosen, measure(chosen.seed, LOG_BYTES))
 

@@ -69,7 +69,7 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict
 
 
 def main() -> None:
-    chosen = options("spark_read", "Read a topic with Spark.", seconds=0)
+    chosen = options("spark_read", "Read a topic with Spark.")
     introduce("spark_read")
     with LocalCluster(brokers=1) as cluster:
         spark = prepare("read")

@@ -114,7 +114,7 @@ def micro_batches(chosen: Options, cluster: LocalCluster, spark: SparkSession) -
 
 
 def main() -> None:
-    chosen = options("spark_sink", "Write to topics exactly once with Spark.", seconds=0, memory=True)
+    chosen = options("spark_sink", "Write to topics exactly once with Spark.", memory=True)
     introduce("spark_sink")
     with LocalCluster(brokers=2) as cluster, filled_page_cache(chosen.cold) as fill:
         spark = prepare("sink")

@@ -99,7 +99,7 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict
 
 
 def main() -> None:
-    chosen = options("spark_small_batches", "Micro-batches of few rows in many queues.", seconds=0, turns=3)
+    chosen = options("spark_small_batches", "Micro-batches of few rows in many queues.", turns=3)
     introduce("spark_small_batches")
     with LocalCluster(brokers=1) as cluster:
         spark = prepare("small-batches")

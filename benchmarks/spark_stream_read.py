@@ -56,7 +56,7 @@ def measure(chosen: Options, cluster: LocalCluster, spark: SparkSession) -> dict
 
 
 def main() -> None:
-    chosen = options("spark_stream_read", "Read a topic's backlog with a Spark stream.", seconds=0)
+    chosen = options("spark_stream_read", "Read a topic's backlog with a Spark stream.")
     introduce("spark_stream_read")
     with LocalCluster(brokers=1) as cluster:
         spark = prepare("stream-read")

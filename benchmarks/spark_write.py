@@ -64,7 +64,7 @@ def measure(
 
 
 def main() -> None:
-    chosen = options("spark_write", "Write to a topic with Spark.", seconds=0, memory=True)
+    chosen = options("spark_write", "Write to a topic with Spark.", memory=True)
     introduce("spark_write")
     with LocalCluster(brokers=1) as cluster, filled_page_cache(chosen.cold) as fill:
         spark = prepare("write")

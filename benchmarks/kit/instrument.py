@@ -84,7 +84,7 @@ class Contestant:
 def options(
     name: str,
     about: str,
-    seconds: float,
+    seconds: float = 0.0,
     turns: int = 5,
     messages: int = 0,
     memory: bool = False,
@@ -92,11 +92,14 @@ def options(
 ) -> Options:
     """Read the command line.
 
-    `--messages` and `--minutes` are there if they have a default, `--cold` if `memory` matters.
+    `--seconds`, `--messages` and `--minutes` are there if they have a default, `--cold` if `memory` matters.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
     parser.add_argument("--json", type=Path, help="write the result here, as JSON")
-    parser.add_argument("--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})")
+    if seconds:
+        parser.add_argument(
+            "--seconds", type=float, default=seconds, help=f"of each turn (default {seconds:g})"
+        )
     parser.add_argument("--turns", type=int, default=turns, help=f"of each contestant (default {turns})")
     parser.add_argument("--seed", type=int, default=20_240_229, help="of the data")
     if messages:
@@ -111,7 +114,8 @@ def options(
     size = given.messages if messages else 0
     cold = given.cold if memory else False
     minutes = given.minutes if minutes else 0.0
-    return Options(given.seconds, max(1, given.turns), given.json, given.seed, size, cold, minutes)
+    seconds = given.seconds if seconds else 0.0
+    return Options(seconds, max(1, given.turns), given.json, given.seed, size, cold, minutes)
 
 
 def environment() -> dict[str, Any]:

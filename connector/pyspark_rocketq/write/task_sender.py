@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, cast
 
 from pyspark_rocketq.connections import connection_to
 from pyspark_rocketq.options.options import SinkOptions
-from rocketq.config import ProducerConfig
+from rocketq.config import Compression, ProducerConfig
 from rocketq.errors import QueueNotFound
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def producer_for(options: SinkOptions) -> Producer:
             config = ProducerConfig(
                 timeout_ms=options.send_timeout_ms,
                 retries=RETRIES,
-                compression=cast(Literal["lz4", "zstd"] | None, options.compression),
+                compression=cast(Compression | None, options.compression),
                 request_bytes=options.max_request_bytes,
                 sender_threads=SENDER_THREADS,
             )

@@ -121,10 +121,6 @@ class TimerTable(Machine):
         """Whether a message ahead of the cursor was cancelled."""
         return place.row in self.cancelled.get(place.log_offset, _NONE)
 
-    def is_pending(self, place: TimerPlace, due_ms: int) -> bool:
-        """Whether a message that is held at this place is still to be delivered."""
-        return DueKey(due_ms, place.log_offset) > self.cursor and not self.is_cancelled(place)
-
     # --- folds --------------------------------------------------------------------------
 
     def scheduled(self, log_offset: int, messages: Mapping[int, int]) -> TimerTable:

@@ -174,7 +174,7 @@ def salvage(files: Files, broker_units: int, open_max: int) -> SalvageReport:
     files.make_directory(DIRECTORY)
     for gap in gaps:
         _keep_copy(files, log, gap)
-        _overwrite(files, log, gap)
+        _overwrite(files, gap)
     handles.close()
     delayed = list(WindowFiles(files, handles).within([(gap.at, gap.end) for gap in gaps]))
     handles.close()
@@ -251,7 +251,7 @@ def _keep_copy(files: Files, log: CommitLog, gap: Gap) -> None:
     files.sync_directory(DIRECTORY)
 
 
-def _overwrite(files: Files, log: CommitLog, gap: Gap) -> None:
+def _overwrite(files: Files, gap: Gap) -> None:
     """Fill a gap; one too small for a frame can only be a torn tail, and is cut off."""
     file = files.open(CommitLog.path(gap.segment), create=True)
     size = gap.size & ~7

@@ -12,7 +12,8 @@ must agree: a key's queue does not depend on how its message was sent.
     Explicit     the given queue
 
 `ordered` selectors promise a place, so a failed send is not moved to
-another queue while its broker is in the route. Your own selector is any object with these three names.
+another queue while its broker is in the route. Your own selector is any object with `ordered`,
+`select` and `partition`.
 """
 
 from __future__ import annotations
@@ -49,20 +50,21 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a choice may depend on: the ordering key of the message, or of a batch the hash of each message's
-    ordering key (`NULL_HASH` where it has none; no hashes at all if the call gave no ordering keys), the
-    brokers that just failed, the time and the size
-    a slice of a batch should have, and how many batches it is one of that are sent together.
-    `reaches_all` is whether these batches alone are to reach all queues. Those of a full request need not:
-    the next request goes on with the next queue, and whole batches become fewer and larger frames.
-    """
+    """What a choice of a queue, or of the queues of a batch, may depend on."""
 
+    #: Of a single message.
     ordering_key: bytes | None = None
+    #: Of a batch: the hash of each ordering key, `NULL_HASH` if a message has none. None: no ordering keys.
     hashes: Hashes | None = None
+    #: Brokers that just failed.
     failed: frozenset[str] = frozenset()
     now_ms: int = 0
+    #: The size that a slice of a batch should have.
     slice_bytes: int = 1024 * 1024
+    #: How many batches are sent together.
     batches: int = 1
+    #: Whether these batches alone are to reach all queues. Those of a full request need not: the next request
+    #: goes on with the next queue, and whole batches become fewer and larger frames.
     reaches_all: bool = True
 
 
@@ -258,7 +260,7 @@ def strategy(name: str) -> Strategy:
     if found is None:
         names = ", ".join(STRATEGIES)
         raise InvalidConfiguration(
-            "selection", name, "there is no such selection", hint=f"Use one of {names}."
+            "selection", name, "there is no such strategy", hint=f"Use one of {names}."
         )
     return found
 
