@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
+import structlog
 from fastapi import Depends, FastAPI, Query
 
 from rocketq.errors import BrokerUnavailable, InvalidRequest, QueueNotFound, SystemBusy, TooLarge
@@ -54,6 +56,17 @@ def test_every_refusal_is_a_document(path: str, status: int, code: str, where: s
         assert client.get("/queues/1?size=2") == (200, b'{"queue":1,"size":2}'), "the connection lives on"
 
 
+@pytest.fixture
+def printing() -> Iterator[None]:
+    """The log as it is before a program configures it: an embedded cluster of another test may have."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    yield
+    if before is not None:
+        structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("printing")
 def test_a_defect_is_logged_once_under_the_trace_id_that_the_caller_is_told(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketq import Client, ConsumedMessage, InvalidConfiguration, Listener, LocalCluster, MessageQueue, Tag
-from tests.client.consuming.groups_support import fill, wait_for_shares
+from tests.client.consuming.groups_support import fill, one_queue, wait_for_shares
 from tests.support.conditions import wait_until
 from tests.support.patience import PatientClient
 
@@ -110,7 +110,7 @@ def test_without_order_others_pass_a_message_that_fails(
 
 
 def test_closing_waits_for_the_message_that_is_being_handled(mq: Client, topic: str) -> None:
-    fill(mq, topic, 50, queues=1)
+    one_queue(mq, topic, 50)
     begun, go_on = threading.Event(), threading.Event()
     handled: list[int] = []
 

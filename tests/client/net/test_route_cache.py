@@ -126,7 +126,7 @@ def test_a_route_declared_stale_is_asked_for_again_at_once(setting: Setting) -> 
 
 
 def test_a_nameserver_is_picked_at_random_and_kept_while_it_answers(setting: Setting) -> None:
-    addresses = [f"http://n{n}" for n in range(4)]
+    addresses = [f"http://n{n}:9876" for n in range(4)]
     firsts = {
         RouteCache(addresses, setting.transport, rng=random.Random(seed)).nameservers[0] for seed in range(60)
     }

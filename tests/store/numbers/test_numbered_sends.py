@@ -68,7 +68,7 @@ def test_both_of_a_send_that_comes_twice_at_once_have_the_same_answer(driver: Dr
 
 def test_a_send_that_comes_behind_a_later_one_of_its_slot_is_refused(driver: Driver) -> None:
     send_numbered(driver, (SLOT, 2), [batch(0, [b"second"])])
-    with pytest.raises(SendOutdated, match="send 2 of this slot"):
+    with pytest.raises(SendOutdated, match="after send 2 of the same slot"):
         send_numbered(driver, (SLOT, 1), [batch(0, [b"first"])])
     late = [numbered(driver, (SLOT, number), [batch(0, [b"%d" % number])]) for number in (4, 3)]
     _, refused = burst(driver.store, late)
