@@ -9,17 +9,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 from structlog.testing import capture_logs
 
+from rocketq.admin.cluster import ClusterAdmin
+from rocketq.errors.transaction_errors import TransactionDecidedOtherwise
 from rocketq.http_server.audit import BODY_BYTES_MAX
 from rocketq.http_server.runner import ServerThread
+from rocketq.model import Message, TransactionState
+from rocketq.testing import EmbeddedCluster
 from rocketq_broker.app import create_app
 from rocketq_broker.config import BrokerConfig
 from rocketq_nameserver.app import create_app as create_nameserver
 from rocketq_nameserver.config import NameServerConfig
-from tests.support.http_client import Http
+from tests.support.http_client import Http, stream
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -60,6 +65,51 @@ def test_messages_and_questions_have_no_line(broker: Http) -> None:
         broker.call("GET", "/v1/groups")
         broker.send_json("orders", {"body": "secret"}, query="?queue=0")
     assert lines(logged) == []
+
+
+def test_a_cancelled_delayed_message_has_a_line(broker: Http) -> None:
+    broker.create("orders")
+    delayed = Message(b"x", properties={"TIMER_DELAY_MS": "3600000"})
+    timer = broker.send("orders", stream([delayed]), "?queue=0").json["timers"][0]
+    path = f"/v1/timers/{quote(timer, safe='')}"
+    with capture_logs() as logged:
+        broker.get(path)
+        broker.call("DELETE", path)
+        broker.call("DELETE", "/v1/timers/nothing")
+    done, refused = lines(logged)
+    assert (done["act"], done["resource"], done["name"]) == ("cancel_timer", "topic", "orders")
+    assert (done["status"], done["path"]) == (200, f"/v1/timers/{timer}")
+    assert refused["status"] == 404
+
+
+def test_a_transaction_has_a_line_if_an_operator_decides_it_and_none_if_its_producer_does(
+    broker: Http,
+) -> None:
+    broker.create("orders")
+    for name in ("by-hand", "by-producer"):
+        query = f"?queue=0&transaction={name}&group=orders-tx&part=0"
+        broker.send("orders", b"x", query, {"content-type": "application/octet-stream"})
+    of_group = "/v1/groups/orders-tx/transactions"
+    with capture_logs() as logged:
+        broker.put(f"{of_group}/by-hand/outcome", {"state": "ROLLBACK"})
+        broker.call("POST", f"{of_group}/by-producer/commit")
+    (line,) = lines(logged)
+    assert (line["act"], line["resource"], line["name"]) == ("decide_transaction", "group", "orders-tx")
+    assert (line["status"], line["path"]) == (200, f"{of_group}/by-hand/outcome")
+    assert line["asked"] == '{"state": "ROLLBACK"}'
+
+
+def test_what_commands_and_the_console_decide_has_a_line() -> None:
+    with EmbeddedCluster() as cluster, cluster.client() as mq, ClusterAdmin(cluster.nameservers) as admin:
+        mq.create_topic("orders")
+        with (
+            mq.transactions("orders-tx", check=lambda _: TransactionState.UNKNOWN) as producer,
+            pytest.raises(TransactionDecidedOtherwise),
+            producer.transaction("orders", "a") as begun,
+            capture_logs() as logged,
+        ):
+            admin.transactions.decide(begun.id, TransactionState.ROLLBACK)
+    assert [line["act"] for line in lines(logged)] == ["decide_transaction"]
 
 
 def test_a_long_body_is_cut(broker: Http) -> None:

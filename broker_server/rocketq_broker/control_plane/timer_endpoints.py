@@ -54,7 +54,7 @@ def install_timers(app: FastAPI, broker: Broker) -> None:
         return json_response(_document(await run_in_threadpool(timers.find, timer), with_body=True))
 
     @app.delete("/v1/timers/{timer_id}", responses={200: {"model": TimerDocument}})
-    @declare(Permission.PRODUCE, Resource.TOPIC, Permission.ADMIN, name_of=_topic_of_timer)
+    @declare(Permission.PRODUCE, Resource.TOPIC, Permission.ADMIN, name_of=_topic_of_timer, is_audited=True)
     async def cancel_timer(timer_id: str) -> Response:
         """Cancel a delayed message: it is not delivered. 409 CONFLICT if its time has passed."""
         held = await run_in_threadpool(timers.find, _timer(timer_id))

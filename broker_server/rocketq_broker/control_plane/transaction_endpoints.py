@@ -13,19 +13,23 @@ from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Query, Request, Response
 
+from rocketq.errors import InvalidRequest
 from rocketq.http_server.health import json_response
+from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import TransactionState
 from rocketq.protocol.documents.broker import WAIT_MS_MAX
 from rocketq.protocol.documents.transactions import (
     ChecksAnswer,
     DecideAnswer,
+    DecideRequest,
     TransactionDescription,
     TransactionDocument,
     TransactionListing,
 )
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
+from rocketq_broker.control_plane.topic_endpoints import json_body
 from rocketq_broker.control_plane.transaction_documents import check_documents, described, half_documents
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX
 from rocketq_broker.store.store import Outcome
@@ -50,6 +54,18 @@ def install_transactions(app: FastAPI, broker: Broker) -> None:
     async def roll_back_transaction(group: str, transaction: str) -> Response:
         """Drop the messages of a transaction."""
         return await _decide(broker, group, transaction, TransactionState.ROLLBACK)
+
+    @app.put("/v1/groups/{group}/transactions/{transaction}/outcome", responses=_answers(DecideAnswer))
+    @takes(DecideRequest)
+    @declare(Permission.ADMIN, Resource.GROUP)
+    async def decide_transaction(group: str, transaction: str, request: Request) -> Response:
+        """Commit or roll back as an operator, in the producers' place; the audit log has a line of it."""
+        wanted = await json_body(request, DecideRequest)
+        if wanted.state is TransactionState.UNKNOWN:
+            raise InvalidRequest(
+                "field state", "is UNKNOWN, which decides nothing", "Say COMMIT or ROLLBACK."
+            )
+        return await _decide(broker, group, transaction, wanted.state)
 
     @app.post("/v1/groups/{group}/transactions/checks", responses=_answers(ChecksAnswer))
     @declare(Permission.PRODUCE, Resource.GROUP)

@@ -50,7 +50,7 @@ class TransactionAdmin:
     def decide(self, transaction: str, state: TransactionState) -> DecideAnswer:
         """Commit or roll back an undecided transaction, whatever its group. Raises TransactionNotFound."""
         api, found = self._found(transaction)
-        return api.decide(found.description.group, transaction, state)
+        return api.decide_for_operator(found.description.group, transaction, state)
 
     def _found(self, transaction: str) -> tuple[TransactionApi, TransactionDocument]:
         unknown = TransactionNotFound(transaction, "of this cluster")

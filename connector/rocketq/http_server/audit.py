@@ -3,10 +3,11 @@
     {"event": "audit", "act": "delete_topic", "resource": "topic", "name": "orders", "status": 204,
      "client": "10.0.0.7", "user_agent": "…", "path": "/v1/topics/orders", "asked": "", …}
 
-A call is administrative if its rule asks for Permission.ADMIN and its method can change something. Refused
-calls have a line as well: who tried is as interesting as who did. `query` and `asked`, the beginning of the
-body, say what was wanted: these bodies are JSON documents of settings, and never messages. The line is
-written when the answer begins.
+A call is administrative if its rule asks for Permission.ADMIN and its method can change something. The rule
+of another route can ask for a line too (`is_audited`): a producer may cancel a delayed message, and so may
+an operator. Refused calls have a line as well: who tried is as interesting as who did. `query` and `asked`,
+the beginning of the body, say what was wanted: these bodies are JSON documents of settings, and never
+messages. The line is written when the answer begins.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ log = structlog.get_logger("rocketq.audit")
 
 def is_administrative(rule: Rule, method: str) -> bool:
     """Whether a call of a route with this rule is to be in the audit log."""
-    return rule.permission is Permission.ADMIN and method not in _READING
+    return (rule.is_audited or rule.permission is Permission.ADMIN) and method not in _READING
 
 
 async def audited(

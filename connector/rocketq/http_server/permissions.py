@@ -52,6 +52,7 @@ CLUSTER: Final = NamedResource(Resource.CLUSTER)
 class Rule:
     """The permission that a route needs, and on what; any of `alternatives` will do as well.
 
+    A change that the route makes is in the audit log if the permission is ADMIN, or if `is_audited` says so.
     `media_types` are those of the bodies that it takes, in lower case; none: nobody reads the body.
     The name of the resource is the path parameter of its kind (`{topic}`, `{group}`, `{sink}`), or what
     `name_of` makes of the path parameters.
@@ -62,6 +63,7 @@ class Rule:
     alternatives: tuple[Permission, ...] = ()
     media_types: tuple[bytes, ...] = (JSON.encode(),)
     name_of: Callable[[Mapping[str, str]], str] | None = None
+    is_audited: bool = False
 
     def named(self, path_parameters: Mapping[str, str]) -> NamedResource:
         """Return the resource that a call with these path parameters, unescaped, is about."""
@@ -81,12 +83,13 @@ def declare(
     resource: Resource,
     *alternatives: Permission,
     name_of: Callable[[Mapping[str, str]], str] | None = None,
+    is_audited: bool = False,
 ) -> Callable[[F], F]:
     """Mark a handler with the rule of its route."""
 
     def mark(handler: F) -> F:
         # A bound method has no attributes of its own; its function has.
-        rule = Rule(permission, resource, alternatives, name_of=name_of)
+        rule = Rule(permission, resource, alternatives, name_of=name_of, is_audited=is_audited)
         setattr(getattr(handler, "__func__", handler), _RULE, rule)
         return handler
 

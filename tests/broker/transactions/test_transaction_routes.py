@@ -64,6 +64,19 @@ def quick(start_broker: StartBroker) -> Http:
     return started
 
 
+def test_an_operator_s_decision_is_final_and_repeats_safely(broker: Http) -> None:
+    half(broker, "tx-1")
+    path = f"/v1/groups/{GROUP}/transactions/tx-1/outcome"
+    undecided = broker.put(path, {"state": "UNKNOWN"})
+    assert (undecided.status, undecided.code) == (400, "INVALID_REQUEST")
+    assert broker.call("PUT", path).status == 400, "no state"
+    for _ in range(2):
+        answer = broker.put(path, {"state": "COMMIT"})
+        assert (answer.status, answer.json["state"]) == (200, "COMMIT")
+    assert bodies(broker) == ["x"]
+    assert broker.put(path, {"state": "ROLLBACK"}).code == "TRANSACTION_DECIDED_OTHERWISE"
+
+
 @forms
 def test_a_half_message_is_seen_once_it_is_committed(broker: Http, send: Any) -> None:
     answer = send(broker, "tx-1")

@@ -35,6 +35,13 @@ class HalfAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class DecideRequest:
+    """What an operator decides in the producers' place: COMMIT or ROLLBACK."""
+
+    state: TransactionState
+
+
+@dataclass(frozen=True, slots=True)
 class DecideAnswer:
     """The outcome stands; messages of a committed transaction are in their queues."""
 
