@@ -43,7 +43,6 @@ class Listener(ListenerView):
         super().__init__(reader)
         self._function, self._workers = function, workers
         self._pace = WorkerPace(workers)
-        self._is_closing = False
         self._close_lock = threading.Lock()
         self._running = workers
         self._idle = threading.Condition()
@@ -66,7 +65,7 @@ class Listener(ListenerView):
                 hint="Set an event in the function, and close the listener where it was made.",
             )  # fmt: skip
         with self._close_lock:
-            self._is_closing = True
+            # From here on no worker begins with a message; each of them ends after the one in its hands.
             self._reader.recall()
             with self._idle:
                 is_finished = self._idle.wait_for(lambda: self._running == 0, timeout_ms / 1000)
@@ -88,7 +87,7 @@ class Listener(ListenerView):
 
     def _work(self) -> None:
         try:
-            while not self._is_closing:
+            while True:
                 rows = self._pace.rows(self._reader.ready_messages())
                 delivery = self._reader.hand_out(rows, None, raising=False)
                 if delivery is not None:

@@ -442,18 +442,24 @@ class BrokerApi(GroupApi):
 
 
 def master_of(
-    route: TopicRoute, broker: str, transport: Transport, on_lost: Callable[[str], None] | None = None
+    route: TopicRoute,
+    broker: str,
+    transport: Transport,
+    on_lost: Callable[[str], None] | None = None,
+    *,
+    timeout_ms: int | None = None,
 ) -> BrokerApi:
     """Return the master of a broker group; raise BrokerUnreachable when the route has none.
 
     `on_lost` is called with the route's topic when there is none, or a call finds no master at its address.
+    `timeout_ms` bounds its calls, instead of the transport's timeout.
     """
     data = route.broker(broker)
     if data is None or data.master is None:
         if on_lost is not None:
             on_lost(route.topic)
         raise BrokerUnreachable(broker, "no known address", "the route names no master for it", sent=False)
-    return _watched(BrokerApi(transport, broker, data.master), route, on_lost)
+    return _watched(BrokerApi(transport, broker, data.master, timeout_ms=timeout_ms), route, on_lost)
 
 
 def replica_of(

@@ -109,7 +109,9 @@ def test_without_order_others_pass_a_message_that_fails(
     assert "seven" in caplog.text
 
 
-def test_closing_waits_for_the_message_that_is_being_handled(mq: Client, topic: str) -> None:
+def test_closing_waits_for_the_message_that_is_being_handled_and_begins_no_other(
+    mq: Client, topic: str
+) -> None:
     one_queue(mq, topic, 50)
     begun, go_on = threading.Event(), threading.Event()
     handled: list[int] = []
@@ -119,17 +121,22 @@ def test_closing_waits_for_the_message_that_is_being_handled(mq: Client, topic: 
         assert go_on.wait(60)
         handled.append(int(message.body))
 
-    listener = mq.listener(topic, handle, group="l-close", workers=1)
+    # With order one worker has the queue. The other has nothing to do, and ends when the listener is closed.
+    listener = mq.listener(topic, handle, group=topic, workers=2, ordered=True)
     assert begun.wait(60)
     closing = threading.Thread(target=listener.close)
     closing.start()
+    wait_until(lambda: len(workers_of(topic)) == 1)
     go_on.set()
     closing.join()
-    # The worker may have gone on with others before the thread that closes came to run.
-    assert handled == list(range(len(handled)))
-    assert handled
-    with mq.consumer("l-close", [topic]) as consumer:
-        assert sum(consumer.lag().values()) == 50 - len(handled)
+    assert handled == [0], "the others were not begun"
+    with mq.consumer(topic, [topic]) as consumer:
+        assert sum(consumer.lag().values()) == 49
+
+
+def workers_of(group: str) -> list[str]:
+    names = (each.name for each in threading.enumerate())
+    return [name for name in names if name.startswith(f"rocketq-listener-{group}-")]
 
 
 def test_a_function_that_does_not_return_does_not_hold_the_close(

@@ -4,6 +4,10 @@ Each broker that has a queue of the member's topics is told of the member, at th
 `heartbeat_ms`. One thread for each broker (`watch BROKER`) asks for the members and is held by the broker
 until they change. A session lasts as long as one of the two kinds of calls is answered often enough; when
 it ends, the member owns no queue of that broker any more.
+
+One thread makes a member's calls to all its brokers, so a broker that hangs holds up the queues of the
+others. Therefore no call waits longer than a session lasts, also if the transport would: after such a
+silence the member gives up the broker's queues anyway.
 """
 
 from __future__ import annotations
@@ -82,7 +86,10 @@ class Sessions:
         session = self._sessions.get(broker)
         if session is None:
             raise BrokerUnreachable(broker, "no known address", "no route names it any more", sent=False)
-        return master_of(self._routes.route(session.topic), broker, self._transport, self._routes.invalidate)
+        return master_of(
+            self._routes.route(session.topic), broker, self._transport, self._routes.invalidate,
+            timeout_ms=min(self._transport.config.timeout_ms, session.timeout_ms),
+        )  # fmt: skip
 
     def keep(self, topic_of: Mapping[str, str]) -> None:
         """Have sessions with these brokers and no others; each comes with a topic that it has."""
@@ -90,7 +97,8 @@ class Sessions:
             del self._sessions[broker]
         for broker, topic in topic_of.items():
             if broker not in self._sessions:
-                self._sessions[broker] = Session(broker, topic)
+                wanted_ms = self._config.session_timeout_ms or SESSION_TIMEOUT_MS
+                self._sessions[broker] = Session(broker, topic, timeout_ms=wanted_ms)
         self._fetching.stand_ins = dict(topic_of)
 
     def known(self) -> dict[str, GroupMembers]:
