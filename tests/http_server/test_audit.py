@@ -82,7 +82,7 @@ def test_a_cancelled_delayed_message_has_a_line(broker: Http) -> None:
     assert refused["status"] == 404
 
 
-def test_a_transaction_has_a_line_if_an_operator_decides_it_and_none_if_its_producer_does(
+def test_a_transaction_has_a_line_if_an_operator_decides_it(
     broker: Http,
 ) -> None:
     broker.create("orders")

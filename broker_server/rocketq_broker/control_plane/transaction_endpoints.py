@@ -41,7 +41,12 @@ PAGE_MAX: Final = 1_000
 
 def install_transactions(app: FastAPI, broker: Broker) -> None:
     """Add the routes that producers and operators call to `app`."""
-    transactions = broker.store.transactions
+    _install_outcomes(app, broker)
+    _install_questions(app, broker)
+
+
+def _install_outcomes(app: FastAPI, broker: Broker) -> None:
+    """Add the decisions: those of producers, and that of an operator."""
 
     @app.post("/v1/groups/{group}/transactions/{transaction}/commit", responses=_answers(DecideAnswer))
     @declare(Permission.PRODUCE, Resource.GROUP)
@@ -66,6 +71,11 @@ def install_transactions(app: FastAPI, broker: Broker) -> None:
                 "field state", "is UNKNOWN, which decides nothing", "Say COMMIT or ROLLBACK."
             )
         return await _decide(broker, group, transaction, wanted.state)
+
+
+def _install_questions(app: FastAPI, broker: Broker) -> None:
+    """Add checks, which ask producers, and what operators ask about."""
+    transactions = broker.store.transactions
 
     @app.post("/v1/groups/{group}/transactions/checks", responses=_answers(ChecksAnswer))
     @declare(Permission.PRODUCE, Resource.GROUP)
