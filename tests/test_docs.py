@@ -67,7 +67,8 @@ def run(arguments: list[str], cluster: LocalCluster, directory: Path) -> str:
 
 
 def test_every_block_of_the_readme_has_a_language_that_is_run() -> None:
-    assert {block.language for block in blocks(README)} == {"bash", "python"}
+    #: `text` is the picture of the architecture.
+    assert {block.language for block in blocks(README)} == {"bash", "python", "text"}
 
 
 @pytest.mark.spark
