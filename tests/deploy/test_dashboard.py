@@ -5,16 +5,10 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-from prometheus_client.parser import text_string_to_metric_families
-
-from rocketq.testing import EmbeddedCluster
-from tests.support.conditions import WAIT_MS
+from tests.deploy.conftest import names
 
 FILE: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "rocketq.json"
 BOARD: Final[dict[str, Any]] = json.loads(FILE.read_text())
@@ -24,35 +18,10 @@ EXPRESSIONS: Final = [target["expr"] for panel in PANELS for target in panel["ta
 SCRAPED: Final = {"instance"}
 
 
-@pytest.fixture(scope="module")
-def labels() -> dict[str, set[str]]:
-    """The labels of each sample of a broker that has something of everything, and of a NameServer."""
-    found: dict[str, set[str]] = defaultdict(set)
-    with EmbeddedCluster() as cluster, cluster.client() as mq:
-        mq.create_topic("orders", queues=1)
-        with mq.producer() as producer, mq.consumer("billing", "orders", start="earliest") as consumer:
-            producer.send("orders", b"x")
-            assert consumer.poll(timeout_ms=WAIT_MS)
-            for address in (cluster.brokers["broker-a"], cluster.nameservers):
-                with urllib.request.urlopen(f"{address}/metrics") as answer:
-                    for family in text_string_to_metric_families(answer.read().decode()):
-                        # A family without samples yet, such as that of dead letters, has only its name.
-                        suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
-                        for suffix in suffixes.get(family.type, ("",)):
-                            found[family.name + suffix] |= set()
-                        for sample in family.samples:
-                            found[sample.name] |= set(sample.labels)
-    return found
-
-
-def names(expression: str) -> list[str]:
-    return re.findall(r"\b((?:rocketm?q|process)_[a-z_]+)", expression)
-
-
 def test_every_metric_of_the_dashboard_is_one_of_the_servers(labels: dict[str, set[str]]) -> None:
     asked = {name for expression in EXPRESSIONS for name in names(expression)}
     variables = {name for each in BOARD["templating"]["list"] for name in names(each.get("definition", ""))}
-    assert len(asked) > 25
+    assert len(asked) > 30
     assert sorted((asked | variables) - set(labels)) == []
 
 
