@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -76,7 +77,8 @@ def begin(client: Client, admin: ClusterAdmin, stack: ExitStack) -> Begun:
         leased += receiver.receive(2 - len(leased), wait_ms=WAIT_MS)
     transactions = stack.enter_context(client.transactions("payers", lambda _: TransactionState.UNKNOWN))
     transaction = transactions.transaction("paid", b"order")
-    transaction.__enter__()
+    # In a context of its own: its block stays open, and a test that runs later may begin another one.
+    copy_context().run(transaction.__enter__)
     sink = client.sink("copier", timeout_ms=WAIT_MS)
     sink.begin("run-1")
     staged = producer.stage_batch(sink.stage(0, "run-1"), "copy", pa.table({"body": [b"a", b"b"]}))
