@@ -168,7 +168,8 @@ class TooLarge(RemoteError):
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
             f"{what} is {size} bytes; the limit is {limit}.",
-            hint="Send it in smaller parts, or raise --message-bytes-max of the broker or of the topic.",
+            hint="Send it in smaller parts. A topic's limit for a body is set by "
+            "rocketq topic alter --message-bytes-max.",
             facts={"what": what, "size": size, "limit": limit},
         )
 
