@@ -140,6 +140,7 @@ _PathKey = tuple[int, bytes, bytes, bytes]
 _NAME_PART, _INNER_PART, _END_PART = 3, 5, 6
 _KINDS: Final = {b"topics": Resource.TOPIC, b"groups": Resource.GROUP}
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 log = structlog.get_logger("rocketq.broker")
@@ -303,22 +304,26 @@ class _Service:
         members = MemberCalls(lambda: broker.members)
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             SEND: send.handle,
-            PULL: self._pull.handle,
-            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
-            FIND: FindProcessor(config, store, pool, decoding).handle,
             WATCH: members.watch,
             HEARTBEAT: members.heartbeat,
             GOODBYE: members.leave,
+            FETCH: _no_fetch,
+            RANGE: _no_fetch,
         }
-        self._handlers |= {FETCH: _no_fetch, RANGE: _no_fetch}
+        reads: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
+            PULL: self._pull.handle,
+            OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
+            FIND: FindProcessor(config, store, pool, decoding).handle,
+        }
         if broker.replica is not None and store.replica is not None:
-            self._handlers[FETCH] = FetchProcessor(
+            reads[FETCH] = FetchProcessor(
                 broker.replica, store.replica, broker.held, self._outgoing, broker.completions,
                 broker.readers, broker.suspect,
             ).handle  # fmt: skip
-            self._handlers[RANGE] = RangeProcessor(
+            reads[RANGE] = RangeProcessor(
                 broker.replica, store.replica, self._outgoing, broker.readers
             ).handle
+        self._handlers |= {route: partial(_healed, broker, read) for route, read in reads.items()}
         #: Takes the sends of one small message.
         self.quick = SmallSends(
             config, store, broker.completions, broker.measurements, send,
@@ -339,8 +344,7 @@ class _Service:
     async def answer(self, route: DataRoute, request: DataRequest, send: Send) -> None:
         """Answer a call of the data plane."""
         try:
-            handle = partial(self._handlers[route], request)
-            answer = await (handle() if route is SEND else _healed(self.broker, handle))
+            answer = await self._handlers[route](request)
         except RocketqError as error:
             self.broker.measurements.refused(error.code)
             place = self._pull.place_of_error(error) if isinstance(error, OffsetOutOfRange) else []
@@ -375,11 +379,7 @@ def _control_plane(
         admission,
     )
     install_topics(app, broker, send.forget_topic)
-
-    async def message(identity: str) -> bytes:
-        return await _healed(broker, partial(pull.message, identity))
-
-    install_messages(app, message)
+    install_messages(app, partial(_healed, broker, pull.message))
     install_claims(app, broker)
     install_progress(app, broker)
     install_groups(app, broker)
@@ -448,14 +448,14 @@ def _unescaped(part: bytes) -> str:
     return unquote(text) if "%" in text else text
 
 
-async def _healed(broker: Broker, read: Callable[[], Awaitable[T]]) -> T:
+async def _healed(broker: Broker, read: Callable[[A], Awaitable[T]], asked: A) -> T:
     """Return what a read has; one that meets a damaged frame is repeated if another replica could heal it."""
     try:
-        return await read()
+        return await read(asked)
     except CorruptFrame as damage:
         if not await broker.heals(damage):
             raise
-    return await read()
+    return await read(asked)
 
 
 async def _no_fetch(request: DataRequest) -> Answer | None:

@@ -36,7 +36,7 @@ from rocketq.protocol.documents.groups import (
 from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 from rocketq_broker.broker import Broker
 from rocketq_broker.config import MIB
-from rocketq_broker.control_plane.topic_endpoints import json_body
+from rocketq_broker.control_plane.topic_endpoints import address_of, json_body
 from rocketq_broker.groups.progress import group_queues, reset_offsets
 from rocketq_broker.store.state.group_decisions import Move
 
@@ -187,7 +187,7 @@ def install_producers(app: FastAPI, broker: Broker) -> None:
     async def producer_heartbeat(group: str, client_id: str, request: Request) -> Response:
         """Join a producer group, or stay in it."""
         beat = await json_body(request, ProducerHeartbeat)
-        producers.heartbeat(group, client_id, beat, _address_of(request))
+        producers.heartbeat(group, client_id, beat, address_of(request.scope))
         return json_response({})
 
     @app.delete("/v1/producers/{group}/members/{client_id}")
@@ -202,11 +202,6 @@ def install_producers(app: FastAPI, broker: Broker) -> None:
     async def list_producers(group: str) -> Response:
         """The producers of a group."""
         return json_response(producers.members(group))
-
-
-def _address_of(request: Request) -> str:
-    """Return the host and port at the other end of a request's connection; empty if they are not known."""
-    return "" if request.client is None else f"{request.client.host}:{request.client.port}"
 
 
 def _summaries(broker: Broker) -> list[GroupSummary]:

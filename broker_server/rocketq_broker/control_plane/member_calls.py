@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketq.protocol.documents.broker import WAIT_MS_MAX, encode
 from rocketq.protocol.documents.groups import Heartbeat
-from rocketq_broker.control_plane.topic_endpoints import json_document
+from rocketq_broker.control_plane.topic_endpoints import address_of, json_document
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.query_parameters import parse, whole_number
 from rocketq_broker.groups.membership import Membership
@@ -31,7 +31,7 @@ class MemberCalls:
         """Join a group, or stay in it."""
         parse(request.query_string, _NONE)
         beat = await json_document(request.scope, request.receive, Heartbeat)
-        address = _address_of(request)
+        address = address_of(request.scope)
         return json_answer(encode(await self._members().heartbeat(request.name, request.part, beat, address)))
 
     async def leave(self, request: DataRequest) -> Answer | None:
@@ -48,9 +48,3 @@ class MemberCalls:
             request.name, given.get("client_id"), given.get("known"), wait_ms, request.receive
         )
         return json_answer(encode(found))
-
-
-def _address_of(request: DataRequest) -> str:
-    """Return the host and port at the other end of a request's connection; empty if they are not known."""
-    client = request.scope.get("client")
-    return "" if client is None else f"{client[0]}:{client[1]}"

@@ -120,6 +120,12 @@ async def json_body(request: Request, kind: type[T], bytes_max: int = CONTROL_BO
     return await json_document(request.scope, request.receive, kind, bytes_max)
 
 
+def address_of(scope: Any) -> str:
+    """Return the host and port at the other end of a call's connection; empty if they are not known."""
+    client = scope.get("client")
+    return "" if client is None else f"{client[0]}:{client[1]}"
+
+
 async def json_document(
     scope: Any, receive: Receive, kind: type[T], bytes_max: int = CONTROL_BODY_BYTES_MAX
 ) -> T:

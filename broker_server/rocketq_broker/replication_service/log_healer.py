@@ -11,7 +11,7 @@ A part that nobody could heal is tried again, since the member that has it may b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -43,8 +43,8 @@ log = structlog.get_logger("rocketq.broker.replica")
 class Health:
     """What is known of damage since the start; replaced as a whole."""
 
-    #: Begins of the parts that are damaged, with what was found there.
-    damaged: tuple[tuple[int, str], ...] = ()
+    #: What was found at the begin of each part that is damaged.
+    damaged: Mapping[int, str] = field(default_factory=dict)
     healed: int = 0
     healed_bytes: int = 0
     scrubbed_bytes: int = 0
@@ -119,12 +119,12 @@ class LogHealer:
             now_ms = self._clock.monotonic_ms()
             if now_ms >= again_ms:
                 again_ms = now_ms + AGAIN_MS
-                known = self._operations.unreadable() | dict(self.health.damaged)
+                known = {**self._operations.unreadable(), **self.health.damaged}
                 suspects = {at: _Suspicion(why) for at, why in known.items()} | suspects
             for at, suspicion in suspects.items():
                 self._look_at(at, suspicion.why)
                 for done in suspicion.waiting:
-                    done(at not in dict(self.health.damaged))
+                    done(at not in self.health.damaged)
             if self._scrub_ms and now_ms >= scrub_ms:
                 is_over = self._scrub()
                 took_ms = max(1, self._clock.monotonic_ms() - now_ms)
@@ -165,11 +165,11 @@ class LogHealer:
         except SegmentGone:
             damage = None
         health = self.health
-        left = tuple(each for each in health.damaged if each[0] != at)
+        left = {begin: found for begin, found in health.damaged.items() if begin != at}
         if damage is None:
             self.health = replace(health, damaged=left)
             return None
-        if at not in dict(health.damaged):
+        if at not in health.damaged:
             log.error("log_damaged", begin=damage.begin, end=damage.end, why=why)
         replica = self._replica()
         known = replica.known
@@ -180,5 +180,5 @@ class LogHealer:
                 health, damaged=left, healed=health.healed + 1, healed_bytes=health.healed_bytes + size
             )
         else:
-            self.health = replace(health, damaged=(*left, (at, why)))
+            self.health = replace(health, damaged={**left, at: why})
         return damage.end

@@ -42,8 +42,7 @@ class LiveMasters:
 
     def apis(self, cluster: str | None = None) -> list[BrokerApi]:
         """Return calls to each live master, by name; to those of one cluster if it is named."""
-        masters = self.identities().values()
-        return [self.api(one) for one in masters if cluster is None or one.cluster == cluster]
+        return self.by_group(cluster)[0]
 
     def named(self, broker: str) -> BrokerApi:
         """Return calls to the master of a broker group; raise NotFound if none is alive."""

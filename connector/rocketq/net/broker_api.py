@@ -11,7 +11,7 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
@@ -112,6 +112,13 @@ class BrokerApi(GroupApi):
     ) -> None:
         super().__init__(transport, address, f"broker {broker}", timeout_ms)
         self.broker = broker
+
+    @classmethod
+    def of(cls, broker: BrokerApi, transport: Transport) -> Self:
+        """Return the calls of this class to the same broker."""
+        made = cls(transport, broker.broker, broker.address)
+        made.on_lost = broker.on_lost
+        return made
 
     def __repr__(self) -> str:
         return f"BrokerApi({self.broker!r}, {self.address!r})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, Transport, path_of
+from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, path_of
 from rocketq.protocol.documents.broker import JSON
 from rocketq.protocol.documents.leases import (
     AckAnswer,
@@ -24,13 +24,6 @@ _JSON_BODY: Final = {"content-type": JSON}
 
 class LeaseApi(BrokerApi):
     """One broker process, asked for messages by receivers."""
-
-    @staticmethod
-    def of(broker: BrokerApi, transport: Transport) -> LeaseApi:
-        """Return these calls to a broker."""
-        made = LeaseApi(transport, broker.broker, broker.address)
-        made.on_lost = broker.on_lost
-        return made
 
     def receive(self, group: str, request: ReceiveRequest) -> ReceiveAnswer:
         """Lease messages; held at most `wait_ms`. What an answer that is lost leases comes again later.

@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketq.model import TransactionState
 from rocketq.net.broker_api import BrokerApi
-from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, Body, Query, Transport, path_of
+from rocketq.net.transport import PULL_ANSWER_BYTES_MAX, Body, Query, path_of
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.documents.transactions import (
     ChecksAnswer,
@@ -26,13 +26,6 @@ _OUTCOMES: Final = {TransactionState.COMMIT: "commit", TransactionState.ROLLBACK
 
 class TransactionApi(BrokerApi):
     """One broker process, asked about transactions."""
-
-    @staticmethod
-    def of(broker: BrokerApi, transport: Transport) -> TransactionApi:
-        """Return these calls to a broker."""
-        made = TransactionApi(transport, broker.broker, broker.address)
-        made.on_lost = broker.on_lost
-        return made
 
     def send_half(
         self,

@@ -68,19 +68,10 @@ DEFAULT_PULL_BYTES: Final = 4 * MIB
 
 _PARAMETERS: Final = frozenset(
     {
-        "offset",
-        "end",
-        "max_bytes",
-        "max_messages",
-        "wait_ms",
-        "group",
-        "client_id",
-        "epoch",
-        "tag",
-        "sql",
+        "offset", "end", "max_bytes", "max_messages", "wait_ms", "group", "client_id", "epoch", "tag", "sql",
         "master_only",
     }
-)
+)  # fmt: skip
 _FORMS: Final = {
     FRAMES: FRAMES,
     ARROW_STREAM: ARROW_STREAM,
@@ -162,11 +153,10 @@ class PullProcessor:
         return await self._decoded(call, result)
 
     def _check_call(self, call: PullCall) -> None:
-        """Raise NotMaster if only a master is to answer, GroupDisabled, or ClaimLost.
+        """Raise what stands against the call.
 
-        ClaimLost is for a member that does not own the queue.
-
-        Raises NoPermission for one who is not of the group that a retry topic belongs to.
+        NotMaster if only a master is to answer; GroupDisabled; ClaimLost for a member that does not own the
+        queue; NoPermission for one who is not of the group that a retry topic belongs to.
         """
         if call.master_only:
             self._check_office()

@@ -244,19 +244,20 @@ class TransactionProducer:
             failure = error
             log.info("Transaction %s on %s is left to the check: %s", transaction, queue.broker, error)
         if is_recorded:
-            self._tell(transaction, queue, TransactionState.ROLLBACK, begun_ms, failure)
+            self._tell(transaction, queue.topic, queue.broker, TransactionState.ROLLBACK, begun_ms, failure)
 
     def _tell(
         self,
         transaction: str,
-        queue: MessageQueue,
+        topic: str,
+        broker: str,
         state: TransactionState,
         begun_ms: int,
         error: RocketqError | None = None,
     ) -> None:
         """Tell the trace what this producer says of a transaction whose way is recorded."""
         if self._trace is not None:
-            found = (transaction, self.group, queue.topic, queue.broker)
+            found = (transaction, self.group, topic, broker)
             tell(self._trace, TransactionAnswer(*found, state, None, begun_ms, error))
 
     def _chosen(
@@ -432,8 +433,7 @@ class TransactionSteps:
 
     def _tell(self, state: TransactionState, begun_ms: int, error: RocketqError | None = None) -> None:
         if self._is_recorded:
-            place = MessageQueue(self._first.topic, self.broker, 0)
-            self._producer._tell(self.id, place, state, begun_ms, error)
+            self._producer._tell(self.id, self._first.topic, self.broker, state, begun_ms, error)
 
     def _check_open(self, what: str) -> None:
         if not self.id or self._ended:
