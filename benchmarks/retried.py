@@ -1,8 +1,8 @@
-"""Messages that failed: what many of them that wait for their next attempt cost a send, and giving them back.
+"""Messages that failed: what many of them that wait for another attempt cost a send, and sending them back.
 
     outstanding   single messages from 32 connections, while 100,000 messages wait in a retry topic, against
                   the same while ten wait
-    giving back   how many messages a second a broker takes back, in calls of 1,000
+    sending back  how many messages a second a broker takes back, in calls of 1,000
 
 Asynchronous flush; each turn starts a broker on an empty directory.
 """
@@ -26,7 +26,7 @@ from rocketq.net.transport import Transport
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 from rocketq.protocol.documents.groups import Heartbeat, QueueOfTopic, Subscription
-from rocketq.protocol.documents.returns import ReturnedMessage, ReturnOutcome, ReturnRequest
+from rocketq.protocol.documents.send_backs import FailedMessage, SendBackOutcome, SendBackRequest
 
 OUTSTANDING: Final = 100_000
 HOUR_MS: Final = 3_600_000
@@ -35,8 +35,8 @@ CALL: Final = 1_000
 SAME: Final = 0.9
 
 
-def give_back(server: Server, count: int, seed: int) -> float:
-    """Send so many messages and give each back, to be tried again in an hour; return messages a second."""
+def send_back(server: Server, count: int, seed: int) -> float:
+    """Send so many messages and send each back, to be tried again in an hour; return messages a second."""
     with Connection(server.host, server.port) as connection:
         for first in range(0, count, BATCH_ROWS):
             body = write_stream([data.batch(min(BATCH_ROWS, count - first), seed + first)]).to_pybytes()
@@ -49,11 +49,11 @@ def give_back(server: Server, count: int, seed: int) -> float:
         for first in range(0, count, CALL):
             offsets = range(first, min(count, first + CALL))
             messages = tuple(
-                ReturnedMessage(TOPIC_NAME, 0, claim.epoch, offset, delay_ms=HOUR_MS, reason="it failed")
+                FailedMessage(TOPIC_NAME, 0, claim.epoch, offset, delay_ms=HOUR_MS, reason="it failed")
                 for offset in offsets
             )
-            answer = api.give_back("bench", ReturnRequest("member", messages))
-            assert set(answer.outcomes) == {ReturnOutcome.RETRY}
+            answer = api.send_back("bench", SendBackRequest("member", messages))
+            assert set(answer.outcomes) == {SendBackOutcome.RETRY}
         return count / (time.perf_counter() - began)
 
 
@@ -64,7 +64,7 @@ def _sends(chosen: Options, body: bytes, outstanding: int, costs: list[float], r
         servers.broker(Path(directory)) as server,
     ):
         create_topic(server, queues=QUEUES)
-        rates.append(give_back(server, outstanding, chosen.seed))
+        rates.append(send_back(server, outstanding, chosen.seed))
         send_singles(server, 1.0, body, None)
         measure = partial(send_singles, server, chosen.seconds, body, None)
         return servers.processor_cost(server, costs, chosen.seconds, measure)
@@ -80,8 +80,8 @@ def main() -> None:
     few.turn = partial(_sends, chosen, body, 10, few.costs, [])
     alternate([many, few], chosen.turns)
     told: dict[str, Any] = {"outstanding": compare(many, few, "calls", SAME)}
-    told["given_back_per_second"] = round(sorted(rates)[len(rates) // 2])
-    say(f"given back: {told['given_back_per_second']:,} messages/s")
+    told["sent_back_per_second"] = round(sorted(rates)[len(rates) // 2])
+    say(f"sent back: {told['sent_back_per_second']:,} messages/s")
     report("retried", chosen, told)
 
 

@@ -188,7 +188,7 @@ class Broker:
         self.clock = clock
         self._new_duties()
         self.producers = Producers(config, clock)
-        #: Takes the messages that members give back.
+        #: Takes the messages that members send back.
         self.send_back = SendBack(
             config, store, clock, completions, self.readers, self.measurements,
             lambda group: self.members.look_again(group),

@@ -25,7 +25,7 @@ from rocketq.message_lookup import PAGE_MESSAGES, Time, microseconds
 from rocketq.model import MessageQueue, StoredMessage, message_id
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
-from rocketq.protocol.documents.returns import (
+from rocketq.protocol.documents.send_backs import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
     ResendAnswer,
@@ -34,7 +34,7 @@ from rocketq.protocol.documents.returns import (
     ResentLetter,
 )
 from rocketq.protocol.rules.reserved_names import check_user_group, dead_letter_topic
-from rocketq.protocol.rules.returned_messages import REASON, RETURN_PROPERTIES, origin_of, place_of
+from rocketq.protocol.rules.retry_properties import REASON, RETURN_PROPERTIES, origin_of, place_of
 
 log = logging.getLogger("rocketq.dead_letters")
 

@@ -11,7 +11,7 @@ from rocketq.http_server.byte_budget import ByteBudget, Claim
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([None, 50, 80])), max_size=30))
-def test_a_claim_has_room_up_to_its_mark_and_is_given_back(
+def test_a_claim_has_room_up_to_its_mark_and_is_released(
     wanted: list[tuple[int, int | None]],
 ) -> None:
     budget = ByteBudget("bodies", 100, 100)

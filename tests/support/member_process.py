@@ -2,7 +2,7 @@
 
 It writes a line for each message that it handled to a file, at once and whole: topic, broker, queue, offset,
 and the time of the machine's count in ns. With --broadcasting it keeps its offsets beside that file.
-A line on stdin ends it in good order. With --failing it gives every third message back, and writes no line.
+A line on stdin ends it in good order. With --failing it sends every third message back, and writes no line.
 """
 
 from __future__ import annotations

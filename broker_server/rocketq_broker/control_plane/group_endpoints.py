@@ -61,7 +61,7 @@ def install_claims(app: FastAPI, broker: Broker) -> None:
     @takes(ReleaseRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def release(group: str, request: Request) -> Response:
-        """Take queues from a member that gives them back."""
+        """Take queues from a member that releases them."""
         await broker.members.release(group, await json_body(request, ReleaseRequest, _MEMBER_BODY_BYTES_MAX))
         return json_response({})
 

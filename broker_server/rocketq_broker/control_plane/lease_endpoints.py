@@ -77,7 +77,7 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
     @takes(InvisibleTimeRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def change_invisible_time(group: str, request: Request) -> Response:
-        """Hide leased messages for another time from now on; 0 gives them back."""
+        """Hide leased messages for another time from now on; 0 makes them visible again."""
         wanted = await json_body(request, InvisibleTimeRequest)
         _check_number("invisible_ms", wanted.invisible_ms, 0, INVISIBLE_MS_MAX)
         handles = _handles(broker, group, wanted.receipt_handles)

@@ -1,4 +1,4 @@
-"""The routes of messages that members give back, and of dead letters: `rocketq_broker.retries` does it."""
+"""The routes of messages that members send back, and of dead letters: `rocketq_broker.retries` does it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fastapi import FastAPI, Request, Response
 from rocketq.http_server.health import json_response
 from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
-from rocketq.protocol.documents.returns import (
+from rocketq.protocol.documents.send_backs import (
     DeadLetterMarks,
     ResendAnswer,
     ResendRequest,
-    ReturnAnswer,
-    ReturnRequest,
+    SendBackAnswer,
+    SendBackRequest,
 )
 from rocketq.protocol.rules.reserved_names import check_user_group
 from rocketq_broker.broker import Broker
@@ -28,12 +28,12 @@ _RETURN_BODY_BYTES_MAX: Final = 8 * MIB
 def install_retries(app: FastAPI, broker: Broker) -> None:
     """Add the routes to `app`."""
 
-    @app.post("/v1/groups/{group}/returns", responses=_answers(ReturnAnswer))
-    @takes(ReturnRequest)
+    @app.post("/v1/groups/{group}/send-backs", responses=_answers(SendBackAnswer))
+    @takes(SendBackRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
-    async def give_back(group: str, request: Request) -> Response:
+    async def send_back(group: str, request: Request) -> Response:
         """Take messages that failed: they are tried again later, or become dead letters."""
-        wanted = await json_body(request, ReturnRequest, _RETURN_BODY_BYTES_MAX)
+        wanted = await json_body(request, SendBackRequest, _RETURN_BODY_BYTES_MAX)
         return json_response(await broker.send_back.take(group, wanted))
 
     @app.get("/v1/groups/{group}/dead-letters", responses=_answers(DeadLetterMarks))

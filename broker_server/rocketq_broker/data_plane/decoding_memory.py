@@ -58,15 +58,15 @@ class DecodingRoom:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.give_back(size)
+                self.release(size)
             raise
         finally:
             timer.cancel()
             self._let_in()
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Hold less, and let in who now has room."""
-        self.budget.give_back(size)
+        self.budget.release(size)
         self._let_in()
 
     def _let_in(self) -> None:
@@ -92,8 +92,8 @@ class DecodingClaim:
     def shrink(self, size: int) -> None:
         """Keep at most `size` bytes."""
         if size < self.size:
-            given_back, self.size = self.size - size, size
-            self._room.give_back(given_back)
+            released, self.size = self.size - size, size
+            self._room.release(released)
 
     def release(self) -> None:
         """Give everything back; once more does nothing."""

@@ -247,7 +247,7 @@ class Membership:
         return answer
 
     async def release(self, group: str, request: ReleaseRequest) -> None:
-        """Take queues from a member that gives them back."""
+        """Take queues from a member that releases them."""
         check_name("group", group)
         _check_count(len(request.queues))
         self._released(group, await self._completions.outcome(partial(self._store.release, group, request)))

@@ -1,1 +1,1 @@
-"""Messages that consumers give back: their copies for retry topics and dead letter topics."""
+"""Messages that consumers send back: their copies for retry topics and dead letter topics."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rocketq.errors import Conflict, InvalidRequest, RocketqError, TopicNotFound
 from rocketq.model import MessageQueue, Perm
 from rocketq.protocol.arrow.stream_reader import encapsulate
-from rocketq.protocol.documents.returns import (
+from rocketq.protocol.documents.send_backs import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,
     OffsetRange,
@@ -30,10 +30,10 @@ from rocketq.protocol.documents.returns import (
 )
 from rocketq.protocol.property_columns import entries_of
 from rocketq.protocol.rules.reserved_names import dead_letter_topic
-from rocketq.protocol.rules.returned_messages import ORIGINAL_ID, place_of
+from rocketq.protocol.rules.retry_properties import ORIGINAL_ID, place_of
 from rocketq_broker.config import MIB
+from rocketq_broker.retries.copies import letters_to_send
 from rocketq_broker.retries.queue_rows import rows_at
-from rocketq_broker.retries.returned_batches import letters_to_send
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.machines.letter_table import LettersSent
 from rocketq_broker.store.state.state import Change, State

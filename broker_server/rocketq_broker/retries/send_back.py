@@ -1,4 +1,4 @@
-"""Messages that members give back: a copy of each goes to the group's retry topic or dead letter topic.
+"""Messages that members send back: a copy of each goes to the group's retry topic or dead letter topic.
 
 A call names messages by their places. The copies are made of what the log has, on the broker that has the
 messages: their group's topics lie there as well, so nothing crosses the network twice (RocketMQ:
@@ -30,11 +30,11 @@ from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.documents.broker import CreateTopicRequest
-from rocketq.protocol.documents.returns import (
-    RETURNED_MESSAGES_MAX,
-    ReturnAnswer,
-    ReturnOutcome,
-    ReturnRequest,
+from rocketq.protocol.documents.send_backs import (
+    SEND_BACK_MESSAGES_MAX,
+    SendBackAnswer,
+    SendBackOutcome,
+    SendBackRequest,
     letters_number,
 )
 from rocketq.protocol.rules.delivery_time import Times
@@ -42,8 +42,8 @@ from rocketq.protocol.rules.reserved_names import check_user_group, dead_letter_
 from rocketq.protocol.send_number import SendNumber, number_from
 from rocketq_broker.config import MIB, BrokerConfig
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.retries.copies import Failed, RetryRules, copies_of
 from rocketq_broker.retries.queue_rows import rows_at
-from rocketq_broker.retries.returned_batches import Failed, RetryRules, copies_of
 from rocketq_broker.runtime.loop_bridge import Completions
 from rocketq_broker.store.commit.delayed_batches import delayed_batches
 from rocketq_broker.store.state.group_decisions import RETRIES_MAX_MAX
@@ -59,7 +59,7 @@ log = structlog.get_logger("rocketq.broker.retries")
 class _Read:
     """What a call has read: the copies for each topic, and the places of their messages in the request."""
 
-    outcomes: list[ReturnOutcome]
+    outcomes: list[SendBackOutcome]
     retried: list[tuple[pa.RecordBatch, Times]] = field(default_factory=list)
     dead: list[pa.RecordBatch] = field(default_factory=list)
     retried_at: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Read:
 
 
 class SendBack:
-    """Takes the calls that give messages back, on the loop's thread."""
+    """Takes the calls that send messages back, on the loop's thread."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SendBack:
         self._completions, self._readers, self._measurements = completions, readers, measurements
         self._on_new_topic = on_new_topic
 
-    async def take(self, group: str, request: ReturnRequest) -> ReturnAnswer:
+    async def take(self, group: str, request: SendBackRequest) -> SendBackAnswer:
         """Copy the messages of a call.
 
         Raises Invalid…, GroupNotFound, GroupDisabled, ClaimLost, NoPermission, and what the write of the
@@ -112,16 +112,16 @@ class SendBack:
             )
             if error is not None
         ]
-        stored = any(each in (ReturnOutcome.RETRY, ReturnOutcome.DEAD_LETTER) for each in read.outcomes)
+        stored = any(each in (SendBackOutcome.RETRY, SendBackOutcome.DEAD_LETTER) for each in read.outcomes)
         if errors and not stored:
             raise errors[0]
         why = errors[0].message if errors else ""
-        return ReturnAnswer(self._config.name, group, tuple(read.outcomes), why)
+        return SendBackAnswer(self._config.name, group, tuple(read.outcomes), why)
 
     # --- reading, on a thread --------------------------------------------------------------
 
-    def _read(self, group: str, request: ReturnRequest, rules: RetryRules) -> _Read:
-        read = _Read([ReturnOutcome.NOT_YET] * len(request.messages))
+    def _read(self, group: str, request: SendBackRequest, rules: RetryRules) -> _Read:
+        read = _Read([SendBackOutcome.NOT_YET] * len(request.messages))
         size = 0
         for topic, queue in dict.fromkeys((each.topic, each.queue) for each in request.messages):
             mine = [at for at, m in enumerate(request.messages) if (m.topic, m.queue) == (topic, queue)]
@@ -137,7 +137,7 @@ class SendBack:
                 if size > COPIED_BYTES_MAX:
                     return read
             for at in missing:
-                read.outcomes[at] = ReturnOutcome.UNREADABLE
+                read.outcomes[at] = SendBackOutcome.UNREADABLE
         return read
 
     def _copy(
@@ -162,7 +162,7 @@ class SendBack:
         return any(each is not None and each.sequence == number.sequence for each in found)
 
     async def _store_retried(
-        self, group: str, request: ReturnRequest, read: _Read, number: SendNumber | None
+        self, group: str, request: SendBackRequest, read: _Read, number: SendNumber | None
     ) -> RocketqError | None:
         if not read.retried:
             return None
@@ -171,11 +171,11 @@ class SendBack:
         copies = delayed_batches(0, batch, times)
         topic = retry_topic(group)
         error = await self._stored(group, request, topic, copies, read.retried_at, number)
-        _note(read, read.retried_at, ReturnOutcome.RETRY, error)
+        _note(read, read.retried_at, SendBackOutcome.RETRY, error)
         return error
 
     async def _store_dead(
-        self, group: str, request: ReturnRequest, read: _Read, number: SendNumber | None
+        self, group: str, request: SendBackRequest, read: _Read, number: SendNumber | None
     ) -> RocketqError | None:
         if not read.dead:
             return None
@@ -185,7 +185,7 @@ class SendBack:
         number = None if number is None else letters_number(number)
         topic = dead_letter_topic(group)
         error = await self._stored(group, request, topic, letters, read.dead_at, number)
-        _note(read, read.dead_at, ReturnOutcome.DEAD_LETTER, error)
+        _note(read, read.dead_at, SendBackOutcome.DEAD_LETTER, error)
         if error is None and is_new:
             topics = Counter(request.messages[at].topic for at in read.dead_at)
             self._measurements.dead_letters_stored(group, topics.total())
@@ -195,7 +195,7 @@ class SendBack:
     async def _stored(
         self,
         group: str,
-        request: ReturnRequest,
+        request: SendBackRequest,
         topic: str,
         batches: Sequence[QueueBatch],
         places: Sequence[int],
@@ -218,12 +218,12 @@ class SendBack:
         return None
 
 
-def _note(read: _Read, places: Sequence[int], outcome: ReturnOutcome, error: RocketqError | None) -> None:
+def _note(read: _Read, places: Sequence[int], outcome: SendBackOutcome, error: RocketqError | None) -> None:
     for at in places:
-        read.outcomes[at] = outcome if error is None else ReturnOutcome.FAILED
+        read.outcomes[at] = outcome if error is None else SendBackOutcome.FAILED
 
 
-def _number(request: ReturnRequest) -> SendNumber | None:
+def _number(request: SendBackRequest) -> SendNumber | None:
     """Return the number of a call, None if it has none; raise InvalidRequest."""
     if request.number is None:
         return None
@@ -234,11 +234,11 @@ def _number(request: ReturnRequest) -> SendNumber | None:
     return number
 
 
-def _check_request(request: ReturnRequest) -> None:
+def _check_request(request: SendBackRequest) -> None:
     """Raise InvalidRequest for a call that nobody can mean."""
     count = len(request.messages)
-    if not 1 <= count <= RETURNED_MESSAGES_MAX:
-        raise InvalidRequest("messages", f"there are {count}, not from 1 to {RETURNED_MESSAGES_MAX}")
+    if not 1 <= count <= SEND_BACK_MESSAGES_MAX:
+        raise InvalidRequest("messages", f"there are {count}, not from 1 to {SEND_BACK_MESSAGES_MAX}")
     if len({(each.topic, each.queue, each.offset) for each in request.messages}) < count:
         raise InvalidRequest("messages", "a message is named twice", hint="Give each message back once.")
     for name, least in (("offset", 0), ("attempt", 1), ("delay_ms", 0)):

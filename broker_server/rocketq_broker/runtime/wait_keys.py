@@ -43,7 +43,7 @@ def of_receive(group: str, topic: str, *, for_a_queue: bool) -> tuple[Key, ...]:
 
 
 def ran_out(group: str, topic: str) -> tuple[Key, ...]:
-    """What has changed when a lease of a group ran out, or was given back."""
+    """What has changed when a lease of a group ran out, or was ended."""
     # A colon is legal in no name.
     return ((f"{group}:{topic}", _RAN_OUT),)
 

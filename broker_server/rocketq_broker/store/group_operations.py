@@ -146,7 +146,7 @@ class GroupOperations:
         )
 
     def release(self, group: str, request: ReleaseRequest, done: Done) -> None:
-        """Take queues from a member that gives them back; `done` has the released places."""
+        """Take queues from a member that releases them; `done` has the released places."""
         asked = [(each.topic, each.queue) for each in request.queues]
         self._release(lambda state: decisions.release(state, group, request.client_id, asked), done)
 

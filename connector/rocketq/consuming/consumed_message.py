@@ -25,7 +25,7 @@ from rocketq.model import UNIQUE_ID_PROPERTY, MessageQueue, message_id
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.rules.delivery_time import duration_ms
 from rocketq.protocol.rules.reserved_names import is_retry_topic
-from rocketq.protocol.rules.returned_messages import Origin, origin_of
+from rocketq.protocol.rules.retry_properties import Origin, origin_of
 from rocketq.protocol.stored_rows import column_values
 
 #: Called for a message that failed: its delivery, its row, and what is said of it.
@@ -57,7 +57,7 @@ class Delivery:
         self.handled = bytearray(piece.rows)
         #: The row that a worker of a listener has in hand; -1 before the first, `rows` behind the last.
         self.row = -1
-        #: The queue is lost or to be given back: what nobody has begun to work on is not to be handed out.
+        #: The queue is lost or to be released: what nobody has begun to work on is not to be handed out.
         self.is_recalled = False
         #: The messages failed before and come from a retry topic.
         self.is_returned = is_retry_topic(queue.topic)

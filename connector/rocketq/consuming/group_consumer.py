@@ -134,7 +134,7 @@ class Consumer(MemberView):
     # --- life --------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is acknowledged, give the queues back and leave the group. Twice is no error.
+        """Commit what is acknowledged, release the queues and leave the group. Twice is no error.
 
         What was handed out and is not acknowledged comes again. If another thread is handling messages, it
         has `hand_over_ms` to ask for more, which ends its loop.

@@ -42,9 +42,9 @@ from rocketq.net.client_id import new_client_id
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.documents.groups import Difference, Heartbeat, StartRule, Subscription
-from rocketq.protocol.documents.returns import ReturnedMessage
+from rocketq.protocol.documents.send_backs import FailedMessage
 from rocketq.protocol.rules.reserved_names import check_user_group
-from rocketq.protocol.rules.returned_messages import REASON_CHARACTERS_MAX
+from rocketq.protocol.rules.retry_properties import REASON_CHARACTERS_MAX
 
 log = logging.getLogger("rocketq.consuming.members.member")
 
@@ -240,7 +240,7 @@ class GroupReader:
             decision = after_failure(delivery.attempt_of(row), self._retries, failure.delay_ms)
             now_ms = self._clock.monotonic_ms()
             if isinstance(decision, GiveBack):
-                self._give_back(state, delivery, row, failure)
+                self._send_back(state, delivery, row, failure)
             elif isinstance(decision, GiveUp):
                 failed = message_id(delivery.queue, delivery.offsets[row])
                 state.retry_later(delivery, row, None)
@@ -251,11 +251,11 @@ class GroupReader:
                 state.retry_later(delivery, row, now_ms + decision.delay_ms)
             self._fetching.changed.notify_all()
 
-    def _give_back(self, state: ProcessQueue, delivery: Delivery, row: int, failure: Failure) -> None:
+    def _send_back(self, state: ProcessQueue, delivery: Delivery, row: int, failure: Failure) -> None:
         """Give a message back to its broker; where order counts, nothing behind it is handed out before."""
         queue, generation = state.queue, state.generation
-        assert state.epoch is not None, "only a member that claims its queues gives messages back"
-        message = ReturnedMessage(
+        assert state.epoch is not None, "only a member that claims its queues sends messages back"
+        message = FailedMessage(
             queue.topic, queue.queue, state.epoch, delivery.offsets[row], delivery.attempt_of(row),
             failure.delay_ms, failure.reason[:REASON_CHARACTERS_MAX],
         )  # fmt: skip
@@ -333,7 +333,7 @@ class GroupReader:
     # --- life --------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is acknowledged, give the queues back, say goodbye, and end all calls."""
+        """Commit what is acknowledged, release the queues, say goodbye, and end all calls."""
         with self._closing:
             if self._is_closed:
                 return

@@ -122,7 +122,7 @@ class HandlingWatch:
         if not self._ordered:
             delivery.is_recalled = True
             if not late.is_running:
-                # The worker has gone on, and gives back itself what it has not begun.
+                # The worker has gone on, and sends back itself what it has not begun.
                 return False
         told = _told(late, now_ms)
         log.warning(

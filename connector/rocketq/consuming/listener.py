@@ -54,7 +54,7 @@ class Listener(ListenerView):
         return self._function(message)
 
     def close(self, timeout_ms: int = 30_000) -> bool:
-        """Finish the messages that are being handled, commit, give the queues back and leave the group.
+        """Finish the messages that are being handled, commit, release the queues and leave the group.
 
         Returns False, and logs a warning, if a function had not returned after `timeout_ms`: its messages
         are not acknowledged and come again. Twice is no error. A function may not close its own listener.

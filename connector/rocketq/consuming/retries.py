@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from rocketq.protocol.rules.returned_messages import back_off_ms
+from rocketq.protocol.rules.retry_properties import back_off_ms
 
 #: The wait of an orderly consumer that was told no other.
 SUSPEND_MS: Final = 1_000

@@ -1,4 +1,4 @@
-"""Giving messages that failed back to their brokers: a thread for each broker, one call for many messages.
+"""Sending messages that failed back to their brokers: a thread for each broker, one call for many messages.
 
 What fails while a call is under way goes into the next call. Until the broker has answered that it stored a
 copy, the message counts as not handled. If it does not take it, the message stays with the member, which
@@ -22,29 +22,29 @@ from rocketq.consuming.members.member_sessions import Sessions
 from rocketq.errors import BrokerUnreachable, ClaimLost, Closed, InternalError, RocketqError
 from rocketq.model import MessageQueue
 from rocketq.net.send_slot import SendSlot
-from rocketq.protocol.documents.returns import (
-    RETURNED_MESSAGES_MAX,
-    ReturnAnswer,
-    ReturnedMessage,
-    ReturnOutcome,
-    ReturnRequest,
+from rocketq.protocol.documents.send_backs import (
+    SEND_BACK_MESSAGES_MAX,
+    FailedMessage,
+    SendBackAnswer,
+    SendBackOutcome,
+    SendBackRequest,
 )
 
 log = logging.getLogger("rocketq.consuming.members.member")
 
-_TAKEN = (ReturnOutcome.RETRY, ReturnOutcome.DEAD_LETTER)
+_TAKEN = (SendBackOutcome.RETRY, SendBackOutcome.DEAD_LETTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A message to give back; `done` is called once, under the lock of the fetching: was it taken?"""
+    """A message to send back; `done` is called once, under the lock of the fetching: was it taken?"""
 
-    message: ReturnedMessage
+    message: FailedMessage
     done: Callable[[bool], None]
 
 
 class SendBacks:
-    """What one member gives back. The lock is that of its `Fetching`."""
+    """What one member sends back. The lock is that of its `Fetching`."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class SendBacks:
         self._undone = 0
 
     def add(self, broker: str, given: Given) -> None:
-        """Have a message given back."""
+        """Have a message sent back."""
         with self._fetching.changed:
             self._waiting[broker].append(given)
             self._undone += 1
-            self._fetching.start_thread(("returns", broker), partial(self._run, broker))
+            self._fetching.start_thread(("send-backs", broker), partial(self._run, broker))
             self._fetching.changed.notify_all()
 
     def flush(self, timeout_ms: int) -> None:
@@ -86,13 +86,13 @@ class SendBacks:
                 fetching.changed.wait_for(lambda: fetching.is_stopping or waiting)
                 if fetching.is_stopping:
                     return
-                batch = [waiting.popleft() for _ in range(min(len(waiting), RETURNED_MESSAGES_MAX))]
-            self._give_back(broker, batch)
+                batch = [waiting.popleft() for _ in range(min(len(waiting), SEND_BACK_MESSAGES_MAX))]
+            self._send_back(broker, batch)
 
-    def _give_back(self, broker: str, batch: list[Given]) -> None:
+    def _send_back(self, broker: str, batch: list[Given]) -> None:
         messages = tuple(each.message for each in batch)
         number = self._slots[broker].next().text
-        request = ReturnRequest(self._client_id, messages, self._retries_max, number)
+        request = SendBackRequest(self._client_id, messages, self._retries_max, number)
         try:
             answer = self._answer(broker, request)
         except Closed:
@@ -104,18 +104,18 @@ class SendBacks:
         else:
             self._take_answer(broker, batch, answer)
 
-    def _answer(self, broker: str, request: ReturnRequest) -> ReturnAnswer:
+    def _answer(self, broker: str, request: SendBackRequest) -> SendBackAnswer:
         """Return what the broker says; make the call again while nobody knows whether it was carried out."""
         may_be_stored = False
         while True:
             try:
-                answer = self._sessions.api(broker).give_back(self._group, request)
+                answer = self._sessions.api(broker).send_back(self._group, request)
             except (Closed, ClaimLost):
                 raise
             except RocketqError as error:
                 if isinstance(error, BrokerUnreachable):
                     self._sessions.invalidate(broker)
-                self._fetching.log_once(("returns", broker), error)
+                self._fetching.log_once(("send-backs", broker), error)
                 unanswered = isinstance(error, InternalError | BrokerUnreachable)
                 may_be_stored |= unanswered and not (isinstance(error, BrokerUnreachable) and not error.sent)
                 is_final = not (unanswered or error.retryable)
@@ -125,21 +125,21 @@ class SendBacks:
                 if self._fetching.is_stopping:
                     raise
             else:
-                self._fetching.is_well(("returns", broker))
+                self._fetching.is_well(("send-backs", broker))
                 return answer
 
-    def _owns_any(self, broker: str, request: ReturnRequest) -> bool:
+    def _owns_any(self, broker: str, request: SendBackRequest) -> bool:
         """Whether the member still owns one of the queues of a call, under the epoch that the call names."""
         named = {(MessageQueue(m.topic, broker, m.queue), m.epoch) for m in request.messages}
         with self._fetching.changed:
             states = ((self._fetching.prefetch.state(queue), epoch) for queue, epoch in named)
             return any(state is not None and state.epoch == epoch for state, epoch in states)
 
-    def _take_answer(self, broker: str, batch: list[Given], answer: ReturnAnswer) -> None:
+    def _take_answer(self, broker: str, batch: list[Given], answer: SendBackAnswer) -> None:
         pairs = list(zip(batch, answer.outcomes, strict=True))
-        left = [each for each, outcome in pairs if outcome is ReturnOutcome.NOT_YET]
-        done = [(each, o in _TAKEN) for each, o in pairs if o is not ReturnOutcome.NOT_YET]
-        refused = {str(o): each.message for each, o in pairs if o not in (*_TAKEN, ReturnOutcome.NOT_YET)}
+        left = [each for each, outcome in pairs if outcome is SendBackOutcome.NOT_YET]
+        done = [(each, o in _TAKEN) for each, o in pairs if o is not SendBackOutcome.NOT_YET]
+        refused = {str(o): each.message for each, o in pairs if o not in (*_TAKEN, SendBackOutcome.NOT_YET)}
         for outcome, message in refused.items():
             log.warning(
                 "Broker %s did not take back messages of group %s, such as %s/%d at %d: %s. %s", broker,
@@ -148,7 +148,7 @@ class SendBacks:
         self._settle(broker, done, left)
 
     def _without_lost(self, broker: str, batch: list[Given], error: ClaimLost) -> None:
-        """Give back again what is of other queues than those that the member has lost."""
+        """Send back again what is of other queues than those that the member has lost."""
         lost = {(each["topic"], each["queue"]) for each in error.lost}
         gone = [each for each in batch if (each.message.topic, each.message.queue) in lost] or batch
         self._sessions.look_again(broker)

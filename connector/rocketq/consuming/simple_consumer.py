@@ -269,7 +269,7 @@ class SimpleConsumer:
     def change_invisible(
         self, messages: Iterable[LeasedMessage], invisible_ms: int
     ) -> tuple[RefusedHandle, ...]:
-        """Hide messages for so long from now on; 0 gives them back at once. Return those that are refused."""
+        """Hide messages for so long from now on, 0: no longer. Return those that are refused."""
         _check("invisible_ms", invisible_ms, 0, INVISIBLE_MS_MAX)
         own = {each.receipt.handle: each.receipt for each in messages}
         refused: list[RefusedHandle] = []

@@ -1,6 +1,6 @@
 """Bounds the bytes that a server holds for its callers.
 
-Code that is going to hold bytes first claims them of a `ByteBudget`, and gives them back afterwards. A claim
+Code that is going to hold bytes first claims them of a `ByteBudget`, and releases them afterwards. A claim
 that finds no room is refused with SYSTEM_BUSY. No claim waits here.
 
 A claim may be given a `mark` below the limit. It then has room only up to the mark, so that what lies between
@@ -29,12 +29,12 @@ class ByteBudget:
         return self.used + size <= (self.bytes_max if mark is None else mark)
 
     def take(self, size: int, mark: int | None = None) -> None:
-        """Hold `size` more bytes, to be given back; raise SystemBusy if there is no room."""
+        """Hold `size` more bytes, to be released; raise SystemBusy if there is no room."""
         if not self.has_room(size, mark):
             raise self.busy()
         self.used += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Hold `size` bytes less."""
         self.used -= size
 
@@ -45,7 +45,7 @@ class ByteBudget:
 
 
 class Claim:
-    """The part of a budget that one call holds. It may grow, and is given back when the `with` block ends."""
+    """The part of a budget that one call holds. It may grow, and is released when the `with` block ends."""
 
     __slots__ = ("_budget", "_mark", "size")
 
@@ -62,7 +62,7 @@ class Claim:
     def release(self) -> None:
         """Give everything back."""
         size, self.size = self.size, 0
-        self._budget.give_back(size)
+        self._budget.release(size)
 
     def __enter__(self) -> Self:
         return self

@@ -30,12 +30,12 @@ from rocketq.protocol.documents.groups import (
     ResetRequest,
     SetGroupRequest,
 )
-from rocketq.protocol.documents.returns import (
+from rocketq.protocol.documents.send_backs import (
     DeadLetterMarks,
     ResendAnswer,
     ResendRequest,
-    ReturnAnswer,
-    ReturnRequest,
+    SendBackAnswer,
+    SendBackRequest,
 )
 
 
@@ -91,7 +91,7 @@ class GroupApi(ServerApi):
         self._call_json("POST", path_of("groups", group, "releases"), request)
 
     def commit_claimed(self, group: str, commit: MemberCommit) -> GroupOffsets:
-        """Store a member's progress, all or nothing, and with `release` give the queues back.
+        """Store a member's progress, all or nothing, and with `release` release the queues.
 
         Raises ClaimLost if the member does not own all of the queues under the epochs it names,
         TopicNotFound, QueueNotFound, OffsetOutOfRange.
@@ -142,10 +142,10 @@ class GroupApi(ServerApi):
 
     # --- messages that failed ----------------------------------------------------
 
-    def give_back(self, group: str, request: ReturnRequest) -> ReturnAnswer:
-        """Give messages back that failed. Raises ClaimLost, GroupDisabled, InvalidRequest, SystemBusy."""
-        path = path_of("groups", group, "returns")
-        return self._decoded(self._call_json("POST", path, request), ReturnAnswer)
+    def send_back(self, group: str, request: SendBackRequest) -> SendBackAnswer:
+        """Send back messages that failed. Raises ClaimLost, GroupDisabled, InvalidRequest, SystemBusy."""
+        path = path_of("groups", group, "send-backs")
+        return self._decoded(self._call_json("POST", path, request), SendBackAnswer)
 
     def dead_letters(self, group: str) -> DeadLetterMarks:
         """Return where the dead letters of a group lie here, and which were sent again."""

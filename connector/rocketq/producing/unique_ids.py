@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.model import UNIQUE_ID_PROPERTY
-from rocketq.producing.property_columns import lacks, with_properties
+from rocketq.producing.added_properties import lacks, with_properties
 from rocketq.protocol.column_values import byte_pieces, flags, numbers, repeated
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 

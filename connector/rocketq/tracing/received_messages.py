@@ -14,7 +14,7 @@ from rocketq.clock import Clock
 from rocketq.config import TraceConfig
 from rocketq.consuming.receive_hooks import Receipt
 from rocketq.model import UNIQUE_ID_PROPERTY, message_id
-from rocketq.producing.property_columns import rows_with
+from rocketq.producing.added_properties import rows_with
 from rocketq.protocol.column_values import numbers
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.rules.reserved_names import is_reserved_topic

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from rocketq.clock import Clock
 from rocketq.config import TraceConfig
 from rocketq.model import NO_OFFSET, UNIQUE_ID_PROPERTY, Message, MessageQueue, SendResult, message_id
+from rocketq.producing.added_properties import lacks, rows_with, with_properties
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_trace import TracedAttempt
-from rocketq.producing.property_columns import lacks, rows_with, with_properties
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.column_values import numbers, repeated
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA

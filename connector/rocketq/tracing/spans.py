@@ -28,9 +28,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from rocketq.consuming.receive_hooks import Receipt
 from rocketq.errors import RocketqError
 from rocketq.model import Message, MessageQueue, SendResult
+from rocketq.producing.added_properties import lacks, rows_with, with_properties
 from rocketq.producing.attempts.parcels import Parcel
 from rocketq.producing.attempts.send_trace import SendTrace, TracedAttempt
-from rocketq.producing.property_columns import lacks, rows_with, with_properties
 from rocketq.protocol.column_values import numbers, repeated, text
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.tracing import semantic_conventions as names

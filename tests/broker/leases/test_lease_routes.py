@@ -48,7 +48,7 @@ def change(broker: Http, invisible_ms: int, *receipt_handles: str) -> Answer:
     return post(broker, "invisible-times", receipt_handles=receipt_handles, invisible_ms=invisible_ms)
 
 
-def give_back(broker: Http, *receipt_handles: str) -> None:
+def make_visible(broker: Http, *receipt_handles: str) -> None:
     assert change(broker, 0, *receipt_handles).status == 200
 
 
@@ -141,12 +141,12 @@ def test_a_held_receive_gets_what_runs_out(single: Http) -> None:
     assert [each["attempt"] for each in receive(single, wait_ms=20_000)] == [2, 2, 2]
 
 
-def test_a_held_receive_gets_what_is_given_back(single: Http) -> None:
+def test_a_held_receive_gets_what_is_made_visible(single: Http) -> None:
     first, *_ = handles(receive(single))
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(receive, single, wait_ms=20_000)
         wait_until_held(single, 1)
-        give_back(single, first)
+        make_visible(single, first)
         (again,) = held.result()
     assert (again["offset"], again["attempt"]) == (0, 2)
 
@@ -194,7 +194,7 @@ def test_an_acknowledgement_may_be_repeated(single: Http) -> None:
 
 def test_good_handles_count_beside_bad_ones(single: Http) -> None:
     first, second, _ = handles(receive(single))
-    give_back(single, first)
+    make_visible(single, first)
     answer = ack(single, first, second)
     assert (answer.status, answer.json["acknowledged"]) == (200, 1)
     assert answer.json["refused"] == [{"receipt_handle": first, "reason": "replaced"}]
@@ -212,7 +212,7 @@ def test_a_message_that_had_its_last_attempt_becomes_a_dead_letter(single: Http)
     for attempt in (1, 2):
         some = receive(single)
         assert [each["attempt"] for each in some] == [attempt] * 3
-        give_back(single, *handles(some))
+        make_visible(single, *handles(some))
     assert receive(single) == []
     answer = single.pull("%25DLQ%25billing", 0, 0, "application/json")
     letters = answer.json["messages"]

@@ -11,7 +11,7 @@ import pytest
 from rocketq.protocol.documents.groups import SetGroupRequest
 from tests.broker.data_plane.test_pull import wait_until_held
 from tests.broker.groups.scripted_member import GroupMember
-from tests.broker.leases.test_lease_routes import ack, change, give_back, handles, post, receive
+from tests.broker.leases.test_lease_routes import ack, change, handles, make_visible, post, receive
 from tests.support.http_client import Http, numbered, stream
 
 
@@ -47,12 +47,12 @@ def test_other_queues_go_on(queue: Http) -> None:
     assert ordered(queue) == []
 
 
-def test_what_was_given_back_comes_again_before_anything_new(queue: Http) -> None:
+def test_what_was_made_visible_comes_again_before_anything_new(queue: Http) -> None:
     first = handles(ordered(queue, 4))
     ack(queue, first[1])
-    give_back(queue, first[3])
+    make_visible(queue, first[3])
     assert ordered(queue) == [], "two are leased, and 3 must not pass them"
-    give_back(queue, first[0], first[2])
+    make_visible(queue, first[0], first[2])
     assert places(ordered(queue, 2)) == [(0, 2), (2, 2)]
     assert ordered(queue) == [], "3 has run out, and waits for those before it"
 
@@ -68,7 +68,7 @@ def test_a_receive_is_held_until_the_queue_is_settled(queue: Http) -> None:
 
 def test_a_receive_is_held_until_the_last_lease_of_the_queue_runs_out(queue: Http) -> None:
     first = handles(ordered(queue, 2))
-    give_back(queue, first[1])
+    make_visible(queue, first[1])
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ordered, queue, 9, wait_ms=20_000)
         wait_until_held(queue, 1)
@@ -91,17 +91,17 @@ def test_the_groups_setting_counts(queue: Http) -> None:
 def test_dead_letters_leave_the_queue_in_order(queue: Http) -> None:
     member = GroupMember(queue.address, 1, "billing")
     member.api.set_group("billing", SetGroupRequest(retries_max=0))
-    give_back(queue, *handles(ordered(queue, 2)))
+    make_visible(queue, *handles(ordered(queue, 2)))
     assert places(ordered(queue, 2)) == [(2, 1), (3, 1)]
     assert queue.total("%25DLQ%25billing") == 2
     member.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_receivers_that_settle_and_give_back_at_random_see_the_order_of_the_queue(
+def test_receivers_that_settle_and_make_visible_at_random_see_the_order_of_the_queue(
     queue: Http, seed: int
 ) -> None:
-    """A model of one queue: what is leased, what was given back, and where nothing was leased yet."""
+    """A model of one queue: what is leased, what was made visible again, and where nothing was leased yet."""
     chance = random.Random(seed)
     leased: dict[int, str] = {}
     back: set[int] = set()
@@ -114,7 +114,7 @@ def test_receivers_that_settle_and_give_back_at_random_see_the_order_of_the_queu
             if chance.random() < 0.6:
                 assert ack(queue, handle).json["acknowledged"] == 1
             else:
-                give_back(queue, handle)
+                make_visible(queue, handle)
                 back.add(offset)
             continue
         count = chance.randint(1, 4)

@@ -1,4 +1,4 @@
-"""A member of group `billing` that owns a queue of `orders`, and gives messages of it back."""
+"""A member of group `billing` that owns a queue of `orders`, and sends messages of it back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketq.protocol.documents.groups import QueueOfTopic
-from rocketq.protocol.documents.returns import ReturnAnswer, ReturnedMessage, ReturnRequest
+from rocketq.protocol.documents.send_backs import FailedMessage, SendBackAnswer, SendBackRequest
 from rocketq.protocol.frame_slices import FrameSlice
 from tests.broker.groups.scripted_member import GroupMember
 from tests.support.http_client import Http
@@ -29,15 +29,15 @@ class FailingMember(GroupMember):
         answer = self.api.claim_queues(self.group, self.client_id, [QueueOfTopic(topic, 0)])
         self.epoch[topic] = answer.granted[0].epoch
 
-    def failed(self, offset: int, topic: str = "orders", **said: Any) -> ReturnedMessage:
-        return ReturnedMessage(topic, 0, self.epoch[topic], offset, **{"delay_ms": 0, **said})
+    def failed(self, offset: int, topic: str = "orders", **said: Any) -> FailedMessage:
+        return FailedMessage(topic, 0, self.epoch[topic], offset, **{"delay_ms": 0, **said})
 
-    def give_back(self, *messages: ReturnedMessage, retries_max: int | None = None) -> ReturnAnswer:
-        request = ReturnRequest(self.client_id, messages, retries_max)
-        return self.api.give_back(self.group, request)
+    def send_back(self, *messages: FailedMessage, retries_max: int | None = None) -> SendBackAnswer:
+        request = SendBackRequest(self.client_id, messages, retries_max)
+        return self.api.send_back(self.group, request)
 
-    def outcomes(self, *messages: ReturnedMessage, retries_max: int | None = None) -> list[str]:
-        return [str(each) for each in self.give_back(*messages, retries_max=retries_max).outcomes]
+    def outcomes(self, *messages: FailedMessage, retries_max: int | None = None) -> list[str]:
+        return [str(each) for each in self.send_back(*messages, retries_max=retries_max).outcomes]
 
     def read(self, topic: str, offset: int = 0, count: int = 1) -> list[dict[str, Any]]:
         """Wait for so many messages of queue 0; return each as a dictionary of its columns."""

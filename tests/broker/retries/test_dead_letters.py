@@ -8,7 +8,7 @@ import pytest
 
 from rocketq.errors import InvalidRequest
 from rocketq.protocol.documents.broker import AlterTopicRequest
-from rocketq.protocol.documents.returns import OffsetRange, ResendAnswer, ResendOutcome, ResendRequest
+from rocketq.protocol.documents.send_backs import OffsetRange, ResendAnswer, ResendOutcome, ResendRequest
 from tests.broker.retries.conftest import DEAD, FailingMember
 from tests.support.http_client import Http
 
@@ -24,7 +24,7 @@ def resend(member: FailingMember, *offsets: int, **said: Any) -> ResendAnswer:
 @pytest.fixture
 def three(member: FailingMember) -> FailingMember:
     """All three messages of `orders` are dead letters."""
-    member.give_back(*(member.failed(each) for each in range(3)), retries_max=0)
+    member.send_back(*(member.failed(each) for each in range(3)), retries_max=0)
     return member
 
 
@@ -72,7 +72,7 @@ def test_a_letter_whose_topic_takes_nothing_stays(three: FailingMember) -> None:
 def test_the_marks_go_with_the_letters(three: FailingMember) -> None:
     resend(three, 0)
     three.api.delete_topic(DEAD)
-    three.give_back(three.failed(1), retries_max=0)
+    three.send_back(three.failed(1), retries_max=0)
     marks = three.api.dead_letters("billing")
     assert (marks.max, marks.resent) == (1, ())
 

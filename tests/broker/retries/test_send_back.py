@@ -1,4 +1,4 @@
-"""A member gives messages back: they come again in the retry topic, and at last as dead letters."""
+"""A member sends messages back: they come again in the retry topic, and at last as dead letters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from rocketq.errors import ClaimLost, GroupNotFound, InvalidRequest, NoPermission, TopicNotFound
 from rocketq.protocol.documents.groups import SetGroupRequest, Subscription
-from rocketq.protocol.documents.returns import ReturnRequest
+from rocketq.protocol.documents.send_backs import SendBackRequest
 from tests.broker.retries.conftest import DEAD, RETRY, FailingMember
 from tests.support.http_client import Http
 
@@ -29,10 +29,10 @@ def test_a_message_that_failed_comes_again_and_says_where_it_comes_from(member: 
 
 
 def test_a_copy_that_fails_again_keeps_its_origin_and_counts(member: FailingMember) -> None:
-    member.give_back(member.failed(1, reason="first"))
+    member.send_back(member.failed(1, reason="first"))
     member.own(RETRY)
     member.read(RETRY)
-    member.give_back(member.failed(0, RETRY))
+    member.send_back(member.failed(0, RETRY))
     [again] = member.read(RETRY, 1)
     found = again["properties"]
     assert (found["RECONSUME_TIME"], found["RETRY_TOPIC"]) == ("2", "orders")
@@ -83,7 +83,7 @@ def test_only_the_owner_of_a_queue_gives_its_messages_back(broker: Http, member:
     stranger.join()
     stranger.epoch = member.epoch
     with pytest.raises(ClaimLost) as refused:
-        stranger.give_back(stranger.failed(0))
+        stranger.send_back(stranger.failed(0))
     assert refused.value.lost[0]["owner"] == member.client_id
     stranger.close()
     with pytest.raises(TopicNotFound):
@@ -96,15 +96,15 @@ def test_a_call_that_nobody_can_mean_is_refused(member: FailingMember) -> None:
         (member.failed(0, attempt=0),), tuple(member.failed(each) for each in range(1_001)),
     ):  # fmt: skip
         with pytest.raises(InvalidRequest):
-            member.give_back(*messages)
+            member.send_back(*messages)
     with pytest.raises(InvalidRequest, match="retries_max"):
-        member.give_back(member.failed(0), retries_max=-1)
+        member.send_back(member.failed(0), retries_max=-1)
     with pytest.raises(GroupNotFound):
-        member.api.give_back("nobody", ReturnRequest(member.client_id, (member.failed(0),)))
+        member.api.send_back("nobody", SendBackRequest(member.client_id, (member.failed(0),)))
 
 
 def test_a_retry_topic_is_for_its_group_alone(member: FailingMember) -> None:
-    member.give_back(member.failed(0))
+    member.send_back(member.failed(0))
     member.own(RETRY)
     member.read(RETRY)
     for group in (None, "audit"):
@@ -121,7 +121,7 @@ def test_members_are_told_of_the_retry_topic_and_share_it(broker: Http, member: 
     other = FailingMember(broker.address, 2)
     known = other.join().members_version
     watch = other.watch(other.watch_now().version or known)
-    member.give_back(member.failed(0))
+    member.send_back(member.failed(0))
     found = {each.topic: each.client_ids for each in watch.result().topics}
     assert found[RETRY] == (member.client_id, other.client_id)
     other.close()
@@ -131,7 +131,7 @@ def test_a_member_that_wants_less_than_others_gets_no_retries(broker: Http, memb
     broker.create("refunds", read_queues=1, write_queues=1)
     both = FailingMember(broker.address, 2)
     both.join("orders", "refunds")
-    member.give_back(member.failed(0))
+    member.send_back(member.failed(0))
     found = {each.topic: each.client_ids for each in both.watch_now().topics}
     assert found[RETRY] == (both.client_id,)
     assert found["orders"] == (member.client_id, both.client_id)

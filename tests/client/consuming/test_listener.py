@@ -86,7 +86,7 @@ def test_with_order_a_message_that_fails_holds_its_queue(mq: Client, topic: str)
 def test_without_order_others_pass_a_message_that_fails(
     mq: Client, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception gives the message back: it waits in the group's retry topic, and holds nothing up."""
+    """An exception sends the message back: it waits in the group's retry topic, and holds nothing up."""
     attempts: Counter[int] = Counter()
 
     def handle(message: ConsumedMessage) -> None:

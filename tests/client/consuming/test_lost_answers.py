@@ -1,4 +1,4 @@
-"""The answer to a call that gives messages back, or sends dead letters again, is lost: nothing comes twice.
+"""The answer to a call that sends messages back, or sends dead letters again, is lost: nothing comes twice.
 
 A proxy before the broker loses the answer; the broker has carried out the call.
 """
@@ -51,12 +51,12 @@ def stored(mq: Client, topic: str) -> int:
 
 
 @pytest.mark.parametrize("max_attempts", [2, 1])
-def test_a_message_that_is_given_back_is_copied_once(
+def test_a_message_that_is_sent_back_is_copied_once(
     cluster: LocalCluster, mq: Client, topic: str, max_attempts: int
 ) -> None:
     one_queue(mq, topic, 6)
     with (
-        losing(cluster, b"POST /v1/groups/%s/returns" % topic.encode()) as proxy,
+        losing(cluster, b"POST /v1/groups/%s/send-backs" % topic.encode()) as proxy,
         consumer_through(proxy, mq, topic, max_attempts=max_attempts) as consumer,
     ):
         for message in take(consumer, 6):

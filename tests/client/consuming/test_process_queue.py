@@ -153,7 +153,7 @@ def test_queues_share_the_limits_of_a_consumer_evenly() -> None:
 
 
 class OneQueue(RuleBasedStateMachine):
-    """Fetching, handing out, acknowledging, failing and giving back in any order, against sets of offsets."""
+    """Fetching, handing out, acknowledging, failing and sending back in any order, against sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class OneQueue(RuleBasedStateMachine):
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
+    def send_back(self, data: st.DataObject) -> None:
         offset = data.draw(st.sampled_from(sorted(self.out)))
         self.out.pop(offset).nack()
 

@@ -1,4 +1,4 @@
-"""What a member decides in a round: from what the brokers say to what it gives back and claims."""
+"""What a member decides in a round: from what the brokers say to what it releases and claims."""
 
 from __future__ import annotations
 

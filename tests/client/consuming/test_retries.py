@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq.consuming.retries import GiveBack, GiveUp, Keeping, RetryPolicy, TryAgain, after_failure
-from rocketq.protocol.rules.returned_messages import back_off_ms
+from rocketq.protocol.rules.retry_properties import back_off_ms
 
 
 def test_the_waits_are_rocketmqs_levels_from_the_third_on() -> None:

@@ -54,7 +54,7 @@ def test_a_message_knows_its_place_its_attempt_and_its_handle(mq: Client, topic:
         message.ack()
 
 
-def test_a_message_that_is_given_back_comes_again_and_the_first_handle_is_refused(
+def test_a_message_that_is_made_visible_comes_again_and_the_first_handle_is_refused(
     mq: Client, topic: str
 ) -> None:
     fill(mq, topic, 1, queues=1)

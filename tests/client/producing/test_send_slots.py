@@ -14,7 +14,7 @@ def test_sends_one_after_the_other_share_a_slot_and_count_upwards() -> None:
     for _ in range(3):
         slot = slots.take()
         numbers.append(slot.next())
-        slots.give_back(slot)
+        slots.release(slot)
     assert len({number.slot for number in numbers}) == 1
     assert [number.sequence for number in numbers] == [1, 2, 3]
 
@@ -24,14 +24,14 @@ def test_sends_at_the_same_time_have_slots_of_their_own() -> None:
     taken = [slots.take() for _ in range(50)]
     assert len({slot.next().slot for slot in taken}) == 50
     for slot in taken:
-        slots.give_back(slot)
+        slots.release(slot)
     assert slots.take() is taken[-1], "the one that was used last"
 
 
 def test_a_child_of_a_fork_never_uses_a_slot_of_its_parent() -> None:
     slots = SendSlots()
     own = slots.take()
-    slots.give_back(own)
+    slots.release(own)
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:

@@ -145,7 +145,7 @@ class SmallSends:
     def answer(self, sending: _Sending, outcome: AppendOutcome | RocketqError) -> None:
         """Answer what was appended, or could not be."""
         call = sending.call
-        self._send.bodies.give_back(len(call.body))
+        self._send.bodies.release(len(call.body))
         self._leave()
         if isinstance(outcome, RocketqError):
             self._measurements.refused(outcome.code)

@@ -1,7 +1,7 @@
 """Dead letters: which messages have had their last attempt, and what is stored of them.
 
 A dead letter goes to queue 0 of the group's dead letter topic on the broker that has the message. It has the
-properties of any dead letter (`rocketq.protocol.rules.returned_messages`), so it is listed and sent again as
+properties of any dead letter (`rocketq.protocol.rules.retry_properties`), so it is listed and sent again as
 those of members are.
 """
 
@@ -16,7 +16,7 @@ from rocketq.model import MessageQueue, message_id
 from rocketq.protocol.arrow.stream_reader import encapsulate
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.property_columns import entries_of
-from rocketq.protocol.returned_columns import with_return
+from rocketq.protocol.retry_columns import with_return
 from rocketq_broker.store.commit.small_batches import QueueBatch
 
 #: Why it died; a lease says nothing of what its holder met.

@@ -150,7 +150,7 @@ def claimed(
 
 
 def release(state: State, group: str, client_id: str, asked: Iterable[Place]) -> QueuesReleased | None:
-    """Decide that a member gives queues back; those that it does not own are passed over."""
+    """Decide that a member releases queues; those that it does not own are passed over."""
     claims = state.claims.claims(group)
     mine = [p for p in dict.fromkeys(asked) if p in claims and claims[p].client_id == client_id]
     return QueuesReleased(group, client_id, tuple(mine)) if mine else None

@@ -18,7 +18,7 @@ class AsyncConsumedMessage(MessageView, frozen=True, gc=False):
         self._delivery.handled[self._row] = 1
 
     async def nack(self, delay: str | timedelta | None = None, *, reason: str = "") -> None:
-        """Say that the message could not be handled, as by `ConsumedMessage.nack`; a thread gives it back."""
+        """Say that the message could not be handled, as by `ConsumedMessage.nack`; a thread sends it back."""
         self._delivery.fail(self._row, Failure(None if delay is None else duration_ms(delay), reason))
 
 

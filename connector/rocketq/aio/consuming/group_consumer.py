@@ -125,7 +125,7 @@ class AsyncConsumer(MemberView):
     # --- life --------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Commit what is acknowledged, give the queues back and leave the group. Twice is no error.
+        """Commit what is acknowledged, release the queues and leave the group. Twice is no error.
 
         If another task is handling messages, it has `hand_over_ms` to ask for more, which ends its loop. If
         the task that closes is cancelled, the member leaves all the same.

@@ -1,7 +1,7 @@
 """The loops of an asynchronous consumer: `async for` over messages, and over Arrow batches.
 
 An `async for` that is left drops its iterator, and Python then calls `__del__`. So a loop notes at once where
-it was left, and gives back what it had not begun. An asynchronous generator would only be closed in a later
+it was left, and sends back what it had not begun. An asynchronous generator would only be closed in a later
 turn of the event loop.
 """
 
@@ -89,7 +89,7 @@ class MessageLoop(AsyncIterator[AsyncConsumedMessage]):
             self._delivery.is_recalled = True
 
     def leave(self) -> None:
-        """End the loop: its last message is not acknowledged, and those behind it are given back."""
+        """End the loop: its last message is not acknowledged, and those behind it are sent back."""
         self._is_ended = True
         delivery, row = self._delivery, self._row
         if delivery is not None:

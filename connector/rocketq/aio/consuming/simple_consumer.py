@@ -99,7 +99,7 @@ class AsyncSimpleConsumer:
     async def change_invisible(
         self, messages: Iterable[AsyncLeasedMessage], invisible_ms: int
     ) -> tuple[RefusedHandle, ...]:
-        """Hide messages for so long from now on; 0 gives them back at once. Return those that are refused."""
+        """Hide messages for so long from now on, 0: no longer. Return those that are refused."""
         cores = [each._core for each in messages]
         return await self._calls.run(lambda: self._core.change_invisible(cores, invisible_ms))
 

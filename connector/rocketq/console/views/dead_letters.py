@@ -10,7 +10,7 @@ from rocketq.console.console import Call, Console, Page
 from rocketq.dead_letters import DeadLetter, Resent, letter_of
 from rocketq.errors import InvalidConfiguration
 from rocketq.net.broker_api import BrokerApi
-from rocketq.protocol.documents.returns import DeadLetterMarks
+from rocketq.protocol.documents.send_backs import DeadLetterMarks
 from rocketq.protocol.rules.reserved_names import check_user_group, dead_letter_topic
 
 PAGE: Final = 100

@@ -140,7 +140,7 @@ class Prefetch:
     def is_caught_up(self, topic: str, broker: str, pull_bytes: int) -> bool:
         """Whether nothing known is left to fetch, so that the caller waits for new messages.
 
-        Of a queue that is paused, given back or full nothing is to be fetched now, whatever it has: the news
+        Of a queue that is paused, released or full nothing is to be fetched now, whatever it has: the news
         of the other queues must not wait for it.
         """
         here = [s for q, s in self._states.items() if q.topic == topic and q.broker == broker]

@@ -38,7 +38,7 @@ class Retry:
     """One message that failed, or some that go to another worker; `due_ms` is when to hand them out, None
     while they are out or given up.
 
-    `is_returning`: it is being given back to its broker.
+    `is_returning`: it is being sent back to its broker.
     """
 
     delivery: Delivery
@@ -46,7 +46,7 @@ class Retry:
     is_returning: bool = False
 
     def returned(self, is_taken: bool, due_ms: int) -> None:
-        """End the giving back: the message is handled, or is to be handed out again here."""
+        """End the sending back: the message is handled, or is to be handed out again here."""
         self.is_returning = False
         if is_taken:
             self.delivery.acknowledge()
@@ -109,15 +109,15 @@ class ProcessQueue:
     held_until_ms: int = 0
     #: A message had its last attempt: nothing behind it is handed out before a seek.
     is_stopped: bool = False
-    #: The first message is being given back to its broker: nothing is handed out meanwhile.
+    #: The first message is being sent back to its broker: nothing is handed out meanwhile.
     is_returning: bool = False
     #: The user paused the queue.
     is_paused: bool = False
-    #: The queue is to be given back: nothing of it is handed out any more.
+    #: The queue is to be released: nothing of it is handed out any more.
     is_leaving: bool = False
     corrupt_seen: int = 0
     deliveries: deque[Delivery] = field(default_factory=deque)
-    #: The first offset of what came back unread when the queue had to be given back.
+    #: The first offset of what came back unread when the queue had to be released.
     returned_from: int | None = None
     retries: list[Retry] = field(default_factory=list)
     #: The attempt at which the first buffered message is handed out.
@@ -282,7 +282,7 @@ class ProcessQueue:
         self.next_attempt = delivery.attempt + 1
 
     def returned(self, is_taken: bool, until_ms: int) -> None:
-        """End the giving back of the first message: it is passed, or handed out again from `until_ms` on."""
+        """End the sending back of the first message: it is passed, or handed out again from `until_ms` on."""
         self.is_returning = False
         if is_taken:
             self.take(1)
@@ -291,7 +291,7 @@ class ProcessQueue:
             self.held_until_ms = until_ms
 
     def leave(self) -> None:
-        """Hand out nothing more: the queue is to be given back. Recall the last delivery.
+        """Hand out nothing more: the queue is to be released. Recall the last delivery.
 
         Deliveries before the last one are handled to their end: messages behind them may be handled already,
         and would come again to the next owner.

@@ -1,6 +1,6 @@
 """A broadcasting member of a group: it reads all queues and keeps its offsets in a file of its own.
 
-There is nothing to claim and nothing to give back. Brokers are told of the member, so that operators see it.
+There is nothing to claim and nothing to release. Brokers are told of the member, so that operators see it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class BroadcastMember(Member):
         """Do nothing: a broadcasting member owns no queue."""
 
     def _upkeep(self) -> None:
-        """Do nothing: no queue is given back."""
+        """Do nothing: no queue is released."""
 
     def _due_ms(self) -> int | None:
         return None

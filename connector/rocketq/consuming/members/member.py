@@ -91,7 +91,7 @@ class Member(ABC):
         """Store the progress of all queues now; raise the first error, after all others were stored."""
 
     def close(self) -> None:
-        """Store the progress, give the queues back and leave the group; failures are logged."""
+        """Store the progress, release the queues and leave the group; failures are logged."""
         self._ending.set()
         self._wake.set()
         if self._is_started:
@@ -121,7 +121,7 @@ class Member(ABC):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Store what is handled and give back what is owned."""
+        """Store what is handled and release what is owned."""
 
     # --- the thread --------------------------------------------------------------
 

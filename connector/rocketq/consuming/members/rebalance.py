@@ -33,7 +33,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What a member gives back, and what it claims, each sorted."""
+    """What a member releases, and what it claims, each sorted."""
 
     leave: tuple[MessageQueue, ...]
     claim: tuple[MessageQueue, ...]
@@ -68,7 +68,7 @@ def shares_of(
 
 
 def moves_to(shares: Shares, owned: Collection[MessageQueue], leaving: Collection[MessageQueue]) -> Moves:
-    """Decide what to give back and what to claim; a topic whose members are unknown stays as it is."""
+    """Decide what to release and what to claim; a topic whose members are unknown stays as it is."""
     staying = shares.queues.union(leaving)
     leave = (queue for queue in owned if queue not in staying and queue.topic not in shares.unknown)
     return Moves(tuple(sorted(leave)), tuple(sorted(shares.queues - set(owned))))

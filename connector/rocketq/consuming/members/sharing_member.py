@@ -1,4 +1,4 @@
-"""A member of a consumer group that shares the queues with the others: it claims, commits and gives back.
+"""A member of a consumer group that shares the queues with the others: it claims, commits and releases them.
 
 In each round it decides which queues are its own (`rocketq.consuming.members.rebalance`). It claims what it
 lacks, and is refused what another member still owns. A queue that goes to another member is *leaving*: it
@@ -43,7 +43,7 @@ log = logging.getLogger("rocketq.consuming.members.member")
 #: Why a broker does not store the progress of a queue, while it stores that of others.
 Refusal: TypeAlias = ClaimLost | OffsetOutOfRange
 
-#: How often a queue that is to be given back is looked at, while messages of it are being handled.
+#: How often a queue that is to be released is looked at, while messages of it are being handled.
 HAND_OVER_CHECK_MS: Final = 20
 
 
@@ -69,9 +69,9 @@ class SharingMember(Member):
         self._committing = threading.Lock()
         #: What the brokers have stored of the queues that the member owns.
         self._committed: dict[MessageQueue, int | None] = {}
-        #: Queues to be given back, and when at the latest.
+        #: Queues to be released, and when at the latest.
         self._leaving: dict[MessageQueue, int] = {}
-        #: Queues that were given back here and not yet at their brokers.
+        #: Queues that were released here and not yet at their brokers.
         #: With whether the offset may go back, after a seek.
         self._to_release: dict[MessageQueue, tuple[ClaimedOffset, bool]] = {}
         self._release_due_ms = 0
@@ -107,7 +107,7 @@ class SharingMember(Member):
     def _retry_queues(self, known: Mapping[str, GroupMembers]) -> list[MessageQueue]:
         """Return the queues of the group's retry topic: one on each broker that has the topic.
 
-        What a broker has that does not answer now is not given back for that.
+        What a broker has that does not answer now is not released for that.
         """
         found = {
             broker
@@ -204,7 +204,7 @@ class SharingMember(Member):
             self._forget(queue, release=True)
         self._release()
 
-    # --- giving back -------------------------------------------------------------
+    # --- releasing --------------------------------------------------------------
 
     def _hand_over(self) -> None:
         """Give back the queues that nobody works on any more, and those whose time is over."""
@@ -224,7 +224,7 @@ class SharingMember(Member):
             self._release()
 
     def _forget(self, queue: MessageQueue, *, release: bool) -> None:
-        """Stop consuming a queue; with `release` its progress is to be stored and the queue given back."""
+        """Stop consuming a queue; with `release` its progress is to be stored and the queue released."""
         with self._fetching.changed:
             self._leaving.pop(queue, None)
             self._committed.pop(queue, None)
@@ -240,7 +240,7 @@ class SharingMember(Member):
             self._fetching.changed.notify_all()
 
     def _release(self) -> None:
-        """Commit and release at their brokers what was given back here; what fails is kept for later."""
+        """Commit and release at their brokers what was released here; what fails is kept for later."""
         together: dict[tuple[str, bool], list[MessageQueue]] = defaultdict(list)
         for queue, (_, reset) in self._to_release.items():
             together[queue.broker, reset].append(queue)
@@ -340,13 +340,13 @@ class SharingMember(Member):
     def _look_beyond_end(self, error: OffsetOutOfRange, *, release: bool) -> None:
         """Deal with a queue whose progress lies beyond its end: after a loss at its broker, or a wrong seek.
 
-        The next pull of it finds that out, and does what `offset_reset` says. If the queue is given back, its
+        The next pull of it finds that out, and does what `offset_reset` says. If the queue is released, its
         next owner begins at the offset that is stored.
         """
         queue = error.queue
         if release:
             place = QueueOfTopic(queue.topic, queue.queue)
-            log.warning("%s is given back, and the progress in it is not stored: %s", queue, error)
+            log.warning("%s is released, and the progress in it is not stored: %s", queue, error)
             self._sessions.api(queue.broker).release_queues(self._group, self._client_id, [place])
             return
         with self._fetching.changed:

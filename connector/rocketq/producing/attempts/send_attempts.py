@@ -181,7 +181,7 @@ class Delivery:
         try:
             yield from self._delivered(parcel, selector, compression, post, trip, slot)
         finally:
-            self._slots.give_back(slot)
+            self._slots.release(slot)
 
     def _slot(self, retries: int) -> SendSlot | None:
         """Take a slot for one send; None if it is not to be numbered."""
@@ -206,7 +206,7 @@ class Delivery:
         try:
             return self._sent_one(queue, message, ordering_key, selector, trip, slot)
         finally:
-            self._slots.give_back(slot)
+            self._slots.release(slot)
 
     def _sent_one(
         self,

@@ -1,8 +1,8 @@
 """The slots of a producer: they number its sends, so that a broker stores a repeated one once.
 
-A send takes a slot for all its attempts and gives it back at its end. What brokers make of it, says
+A send takes a slot for all its attempts and releases it at its end. What brokers make of it, says
 `rocketq.protocol.send_number`. A producer has as many slots as it ever had sends under way at the same time.
-The slot that was given back last is taken first, so that brokers have few to remember.
+The slot that was released last is taken first, so that brokers have few to remember.
 
 A slot belongs to one process. Were it used by both sides of a fork, a broker would take new sends of the one
 for repetitions of the other.
@@ -33,7 +33,7 @@ class SendSlots:
             if slot.is_of(pid):
                 return slot
 
-    def give_back(self, slot: SendSlot | None) -> None:
+    def release(self, slot: SendSlot | None) -> None:
         """Let a send take this slot, which no attempt uses any more."""
         if slot is not None:
             self._free.append(slot)

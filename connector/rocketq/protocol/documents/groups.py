@@ -250,7 +250,7 @@ class ClaimAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """A member gives queues back; those that it does not own are passed over."""
+    """A member releases queues; those that it does not own are passed over."""
 
     client_id: str
     queues: tuple[QueueOfTopic, ...] = field(hash=False)

@@ -140,7 +140,7 @@ class AckAnswer:
 
 @dataclass(frozen=True, slots=True)
 class InvisibleTimeRequest:
-    """These messages stay hidden for so long from now on; 0 gives them back at once."""
+    """These messages stay hidden for so long from now on; 0 makes them visible again at once."""
 
     receipt_handles: tuple[str, ...] = field(hash=False)
     invisible_ms: Int64

@@ -1,6 +1,6 @@
 """The copies of messages that failed, or that are sent again: decisions and columns, no I/O.
 
-Which properties a copy has is said in `rocketq.protocol.rules.returned_messages`.
+Which properties a copy has is said in `rocketq.protocol.rules.retry_properties`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketq.model import MessageQueue, message_id
-from rocketq.protocol.documents.returns import ReturnedMessage
+from rocketq.protocol.documents.send_backs import FailedMessage
 from rocketq.protocol.property_columns import Entries, entries_of, with_columns
-from rocketq.protocol.returned_columns import with_return
+from rocketq.protocol.retry_columns import with_return
 from rocketq.protocol.rules.delivery_time import DELIVERY_PROPERTIES, Times
-from rocketq.protocol.rules.returned_messages import (
+from rocketq.protocol.rules.retry_properties import (
     FAILURES,
     ORIGINAL_ID,
     ORIGINAL_TOPIC,
@@ -46,7 +46,7 @@ class Failed:
     queue: MessageQueue
     batch: pa.RecordBatch
     offsets: Sequence[int]
-    said: Sequence[ReturnedMessage]
+    said: Sequence[FailedMessage]
 
 
 @dataclass(frozen=True, slots=True)

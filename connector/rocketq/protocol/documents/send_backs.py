@@ -1,4 +1,4 @@
-"""Documents of messages that consumers give back, and of dead letters (docs/protocol.md)."""
+"""Documents of messages that consumers send back, and of dead letters (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rocketq.protocol.json_codec import prepare_documents
 from rocketq.protocol.send_number import SendNumber
 
 #: Bounds of one call.
-RETURNED_MESSAGES_MAX: Final = 1_000
+SEND_BACK_MESSAGES_MAX: Final = 1_000
 RESENT_LETTERS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedMessage:
+class FailedMessage:
     """A message that failed, in a queue of the asked broker that the member owns under `epoch`.
 
     `attempt` is the number of the attempt that failed, as the member counts; the broker's own count counts if
@@ -34,15 +34,15 @@ class ReturnedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnRequest:
-    """A member gives messages back (RocketMQ: CONSUMER_SEND_MSG_BACK).
+class SendBackRequest:
+    """A member sends messages back (RocketMQ: CONSUMER_SEND_MSG_BACK).
 
     `retries_max` counts instead of the group's own setting, if it is given. `number` is the text of a
     SendNumber: the same call again, because its answer was lost, makes no second copy.
     """
 
     client_id: str
-    messages: tuple[ReturnedMessage, ...] = field(hash=False)
+    messages: tuple[FailedMessage, ...] = field(hash=False)
     retries_max: Int64 | None = None
     number: str | None = None
 
@@ -52,8 +52,8 @@ def letters_number(number: SendNumber) -> SendNumber:
     return SendNumber(number.slot ^ 1, number.sequence)
 
 
-class ReturnOutcome(StrEnum):
-    """What became of a message that was given back. Only after the first two the member may pass it."""
+class SendBackOutcome(StrEnum):
+    """What became of a message that was sent back. Only after the first two the member may pass it."""
 
     #: A copy waits in the retry topic.
     RETRY = "retry"
@@ -61,19 +61,19 @@ class ReturnOutcome(StrEnum):
     DEAD_LETTER = "dead_letter"
     #: Nothing was done: the message is no longer stored here, or cannot be read.
     UNREADABLE = "unreadable"
-    #: Nothing was done: the call was full. Give it back again.
+    #: Nothing was done: the call was full. Send it back again.
     NOT_YET = "not_yet"
     #: Nothing was stored: the write failed. `why` of the answer says more.
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnAnswer:
+class SendBackAnswer:
     """What became of each message, in the order of the request."""
 
     broker: str
     group: str
-    outcomes: tuple[ReturnOutcome, ...] = field(hash=False)
+    outcomes: tuple[SendBackOutcome, ...] = field(hash=False)
     why: str = ""
 
 

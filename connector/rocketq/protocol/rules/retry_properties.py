@@ -1,4 +1,4 @@
-"""What a message says of itself once a consumer has given it back, and when it is tried again.
+"""What a message says of itself once a consumer has sent it back, and when it is tried again.
 
 A message that failed is copied to the retry topic of its group, and after its last attempt to the dead letter
 topic. A copy has these properties, under RocketMQ's names (MessageConst). No producer may set them

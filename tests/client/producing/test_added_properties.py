@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketq.producing.property_columns import lacks, rows_with, with_properties
+from rocketq.producing.added_properties import lacks, rows_with, with_properties
 from rocketq.protocol.message_schema import PROPERTIES_TYPE
 
 PROPERTIES = st.none() | st.dictionaries(st.sampled_from("abc"), st.text(max_size=3), max_size=3)

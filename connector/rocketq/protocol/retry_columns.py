@@ -1,6 +1,6 @@
 """The copy of a message that failed, or whose last lease ran out, as columns: retries and dead letters alike.
 
-What a copy says of itself is described in `rocketq.protocol.rules.returned_messages`.
+What a copy says of itself is described in `rocketq.protocol.rules.retry_properties`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rocketq.model import UNIQUE_ID_PROPERTY
 from rocketq.protocol.property_columns import Entries, with_columns
 from rocketq.protocol.rules.delivery_time import DELIVER_MS, DELIVERY_PROPERTIES
-from rocketq.protocol.rules.returned_messages import (
+from rocketq.protocol.rules.retry_properties import (
     FAILURES,
     ORIGINAL_ID,
     ORIGINAL_TOPIC,
