@@ -72,7 +72,7 @@ from rocketq_broker.control_plane.transaction_endpoints import install_transacti
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
 from rocketq_broker.data_plane.fetch_frames import FetchProcessor, RangeProcessor
-from rocketq_broker.data_plane.reads.find import FindProcessor
+from rocketq_broker.data_plane.reads.message_query import MessageQueryProcessor
 from rocketq_broker.data_plane.reads.pull import PullProcessor
 from rocketq_broker.data_plane.reads.receive import ReceiveProcessor
 from rocketq_broker.data_plane.reads.topic_offsets import OffsetsProcessor
@@ -115,14 +115,14 @@ OFFSETS: Final = DataRoute(
     "/v1/topics/{topic}/offsets",
     Rule(Permission.CONSUME, Resource.TOPIC, (Permission.PRODUCE,)),
 )
-FIND: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
+QUERY: Final = DataRoute("GET", "/v1/topics/{topic}/messages", Rule(Permission.CONSUME, Resource.TOPIC))
 WATCH: Final = DataRoute(
     "GET", "/v1/groups/{group}/members", Rule(Permission.CONSUME, Resource.GROUP, (Permission.ADMIN,))
 )
 _MEMBER: Final = Rule(Permission.CONSUME, Resource.GROUP)
 HEARTBEAT: Final = DataRoute("PUT", "/v1/groups/{group}/members/{client_id}", _MEMBER)
 GOODBYE: Final = DataRoute("DELETE", "/v1/groups/{group}/members/{client_id}", _MEMBER)
-DATA_ROUTES: Final = (SEND, PULL, OFFSETS, FIND, WATCH, HEARTBEAT, GOODBYE)
+DATA_ROUTES: Final = (SEND, PULL, OFFSETS, QUERY, WATCH, HEARTBEAT, GOODBYE)
 #: A slave's fetch; it names no topic.
 FETCH: Final = DataRoute("GET", FETCH_PATH, Rule(Permission.REPLICATE, Resource.CLUSTER, media_types=()))
 #: And what a member asks whose log is damaged.
@@ -313,7 +313,7 @@ class _Service:
         reads: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
             PULL: self._pull.handle,
             OFFSETS: OffsetsProcessor(store, broker.held, pool, broker.check_office).handle,
-            FIND: FindProcessor(config, store, pool, decoding).handle,
+            QUERY: MessageQueryProcessor(config, store, pool, decoding).handle,
         }
         if broker.replica is not None and store.replica is not None:
             reads[FETCH] = FetchProcessor(

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     )
     from rocketq.errors.message_errors import InvalidMessage, ReservedName
     from rocketq.local_cluster.cluster import LocalCluster
-    from rocketq.message_lookup import FoundByKey, Query
+    from rocketq.message_query import FoundByKey, Query
     from rocketq.model import (
         HalfMessage,
         Message,
@@ -265,7 +265,7 @@ _NAMES: Final = {
         "RoundRobin",
     ),
     "rocketq.protocol.message_schema": ("MESSAGE_SCHEMA",),
-    "rocketq.message_lookup": ("FoundByKey", "Query"),
+    "rocketq.message_query": ("FoundByKey", "Query"),
     "rocketq.tracing.message_trace": ("Handling", "MessageTrace"),
     "rocketq.tracing.records": ("TraceRecord",),
 }

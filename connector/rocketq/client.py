@@ -40,7 +40,7 @@ from rocketq.consuming.pull_consumer import PullConsumer
 from rocketq.consuming.simple_consumer import SimpleConsumer
 from rocketq.dead_letters import DeadLetters
 from rocketq.errors import Closed, InvalidConfiguration
-from rocketq.message_lookup import Query, microseconds
+from rocketq.message_query import Query, microseconds
 from rocketq.model import DEFAULT_QUEUES, MessageQueue, Perm, TopicConfig
 from rocketq.net.route_cache import DEFAULT_NAMESERVER, RouteCache, nameserver_addresses
 from rocketq.net.transport import Transport
@@ -56,7 +56,7 @@ from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
 from rocketq.tracing.client_trace import ClientTrace, trace_config
 from rocketq.tracing.message_trace import MessageTrace
-from rocketq.tracing.trace_lookup import find_trace
+from rocketq.tracing.trace_query import find_trace
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

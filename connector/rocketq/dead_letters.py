@@ -21,7 +21,7 @@ from typing import Final
 
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration, NotFound, TopicNotFound
-from rocketq.message_lookup import PAGE_MESSAGES, Time, microseconds
+from rocketq.message_query import PAGE_MESSAGES, Time, microseconds
 from rocketq.model import MessageQueue, StoredMessage, message_id
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.retry import persist
@@ -238,7 +238,7 @@ def _messages(api: BrokerApi, topic: str, chosen: LetterFilter, limit: int) -> I
     page: str | None = None
     while True:
         try:
-            answer = api.find_by_time(topic, begin_us=begin_us, end_us=end_us, limit=limit, page=page)
+            answer = api.query_by_time(topic, begin_us=begin_us, end_us=end_us, limit=limit, page=page)
         except TopicNotFound:
             # No message of the group has died on this broker.
             return

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rocketq import Client, LocalCluster, Message, MessageQueue, StoredMessage
 from rocketq.cli.main import rocketq as command_tree
 from rocketq.cli.messages.json_lines import document, table_of
-from rocketq.message_lookup import microseconds
+from rocketq.message_query import microseconds
 from tests.cli.test_commands import Shell
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=5).map("own-{}".format)

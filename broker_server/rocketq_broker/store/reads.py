@@ -40,7 +40,7 @@ from rocketq_broker.store.index.key_query import KeyQuery
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.queue_reader import StoreQueueReader
 from rocketq_broker.store.log.sound_frames import located
-from rocketq_broker.store.log.time_search import FoundInTime, TimeQuery, find_in_time
+from rocketq_broker.store.log.time_query import FoundInTime, TimeQuery, query_by_time
 from rocketq_broker.store.machines.letter_table import LetterTable
 from rocketq_broker.store.machines.slot_table import SlotTable
 from rocketq_broker.store.machines.topic_table import TopicEntry
@@ -262,7 +262,7 @@ class StoreReads:
         status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
         return PullResult(status, next_offset, low, end, config.incarnation, chunks)
 
-    def find(self, query: KeyQuery) -> FoundMessages:
+    def query_by_key(self, query: KeyQuery) -> FoundMessages:
         """Return the messages with a key, newest first; raise TopicNotFound."""
         self._entry(query.topic)
         # Measured before the search, so that no lag means that nothing of then was missed.
@@ -281,13 +281,13 @@ class StoreReads:
             # The units that lead to the frame are damaged as well.
             return located(self._log, self.broker, topic, (), damage)
 
-    def find_in_time(self, query: TimeQuery) -> FoundInTime:
+    def query_by_time(self, query: TimeQuery) -> FoundInTime:
         """Return the messages stored within an interval, oldest first; raise TopicNotFound."""
 
         def frame(topic: str, queue: int, offset: int) -> Sequence[Data]:
             return self.pull(topic, queue, offset, max_bytes=1, max_messages=1).chunks
 
-        return find_in_time(
+        return query_by_time(
             StoreQueueReader(self._log, self._queues, self._entry, self._steady, frame), query
         )
 

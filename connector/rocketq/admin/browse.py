@@ -1,6 +1,6 @@
 """Looking into a queue: messages by their offsets, without a group and without changing anybody's progress.
 
-Searches by id, key and time are in `rocketq.message_lookup`. What is read here is bounded in messages and in
+Searches by id, key and time are in `rocketq.message_query`. What is read here is bounded in messages and in
 bytes, because a person looks at it.
 """
 

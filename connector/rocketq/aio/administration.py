@@ -9,7 +9,7 @@ from __future__ import annotations
 from rocketq.admin.groups import GroupAdmin
 from rocketq.aio.blocking_calls import BlockingCalls
 from rocketq.dead_letters import DeadLetters
-from rocketq.message_lookup import Query
+from rocketq.message_query import Query
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers
 

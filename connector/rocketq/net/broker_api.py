@@ -32,13 +32,13 @@ from rocketq.protocol.documents.broker import (
     BrokerStatistics,
     ClockRequest,
     CreateTopicRequest,
-    KeySearchAnswer,
+    KeyQueryAnswer,
     MessageDocument,
     SendAnswer,
     TimeOffsets,
+    TimeQueryAnswer,
     TimerDocument,
     TimerListing,
-    TimeSearchAnswer,
     TopicDescription,
     TopicListing,
     TopicOffsets,
@@ -233,7 +233,7 @@ class BrokerApi(GroupApi):
         answer = self._call("GET", path_of("messages", message_id), answer_bytes_max=PULL_ANSWER_BYTES_MAX)
         return self._decoded(answer, MessageDocument)
 
-    def find_by_key(
+    def query_by_key(
         self,
         topic: str,
         key: bytes,
@@ -242,7 +242,7 @@ class BrokerApi(GroupApi):
         end_us: int | None,
         limit: int,
         page: str | None = None,
-    ) -> KeySearchAnswer:
+    ) -> KeyQueryAnswer:
         """Return a page of the messages with this key, newest first; its size is at most `limit`.
 
         Raises TopicNotFound, NoPermission.
@@ -254,17 +254,17 @@ class BrokerApi(GroupApi):
             "limit": limit,
             "page": page,
         }
-        return self._search(topic, query, KeySearchAnswer)
+        return self._search(topic, query, KeyQueryAnswer)
 
-    def find_by_time(
+    def query_by_time(
         self, topic: str, *, begin_us: int, end_us: int | None, limit: int, page: str | None = None
-    ) -> TimeSearchAnswer:
+    ) -> TimeQueryAnswer:
         """Return a page of the messages stored in an interval, oldest first; its size is at most `limit`.
 
         Raises TopicNotFound, NoPermission.
         """
         query: Query = {"begin": begin_us, "end": end_us, "limit": limit, "page": page}
-        return self._search(topic, query, TimeSearchAnswer)
+        return self._search(topic, query, TimeQueryAnswer)
 
     def _search(self, topic: str, query: Query, kind: type[T]) -> T:
         path = path_of("topics", topic, "messages")

@@ -175,7 +175,7 @@ def test_sends_that_inflate_share_the_room(start_broker: StartBroker) -> None:
     assert broker.send("orders", bomb(16 * MIB), "?queue=0").status == 200
 
 
-@pytest.mark.parametrize(("search", "query"), [("find", "key=k"), ("find_in_time", "begin=0")])
+@pytest.mark.parametrize(("search", "query"), [("query_by_key", "key=k"), ("query_by_time", "begin=0")])
 def test_a_search_has_room_while_it_runs_and_gives_it_back(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, search: str, query: str
 ) -> None:

@@ -16,7 +16,7 @@ from rocketq.aio.administration import AsyncDeadLetters, AsyncGroupAdmin, AsyncQ
 from rocketq.aio.opening import Opening
 from rocketq.aio.producing.batch_sender import AsyncBatchSender
 from rocketq.dead_letters import DeadLetters
-from rocketq.message_lookup import Query
+from rocketq.message_query import Query
 from rocketq.producing.batch_sender import BatchSender
 from rocketq.sinks.sink import Sink
 from rocketq.timers import Timers

@@ -66,7 +66,7 @@ class Rotting:
 def find(driver: Driver, key: bytes, **query: int) -> FoundMessages:
     driver.store.flush()
     driver.store.catch_up_index()
-    found = driver.store.find(KeyQuery("t", key, **query))
+    found = driver.store.query_by_key(KeyQuery("t", key, **query))
     assert found.lag_bytes == 0
     return found
 

@@ -20,7 +20,7 @@ def found(driver: Driver, topic: str, key: bytes, **query: int) -> list[bytes]:
     """Index all there is, and return the bodies that a query by key finds, newest first."""
     driver.store.flush()
     driver.store.catch_up_index()
-    result = driver.store.find(KeyQuery(topic, key, **query))
+    result = driver.store.query_by_key(KeyQuery(topic, key, **query))
     assert result.lag_bytes == 0
     return [each.batch.column("body")[0].as_py() for each in result.slices]
 
@@ -55,7 +55,7 @@ def test_the_same_key_in_another_topic_is_not_found(tmp_path: Path) -> None:
             driver.send(name, 0, [keyed(b"k", name.encode())])
         assert found(driver, "t", b"k") == [b"t"]
         with pytest.raises(TopicNotFound):
-            driver.store.find(KeyQuery("absent", b"k"))
+            driver.store.query_by_key(KeyQuery("absent", b"k"))
 
 
 @pytest.mark.parametrize("bytes_max", [1, 25_000, 1 << 30])
@@ -71,7 +71,9 @@ def test_pages_of_a_search_have_every_message_once(tmp_path: Path, bytes_max: in
         bodies: list[bytes] = []
         before: PlaceInLog | None = None
         while True:
-            page = driver.store.find(KeyQuery("t", b"k", limit=limit, bytes_max=bytes_max, before=before))
+            page = driver.store.query_by_key(
+                KeyQuery("t", b"k", limit=limit, bytes_max=bytes_max, before=before)
+            )
             size = sum(each.batch.nbytes for each in page.slices)
             assert len(page.slices) <= limit
             assert size <= bytes_max or len(page.slices) == 1
@@ -87,7 +89,7 @@ def test_a_found_message_keeps_nothing_else_of_its_batch(tmp_path: Path) -> None
         driver.send("t", 0, [keyed(b"k", b"x"), *(Message(bytes(100_000)) for _ in range(20))])
         driver.store.flush()
         driver.store.catch_up_index()
-        [found] = driver.store.find(KeyQuery("t", b"k")).slices
+        [found] = driver.store.query_by_key(KeyQuery("t", b"k")).slices
         buffers = [each for column in found.batch.columns for each in column.buffers() if each is not None]
         assert sum(each.size for each in buffers) < 10_000
 

@@ -123,7 +123,7 @@ def see(driver: Driver) -> Seen:
         by_sql=[pulled(driver, queue, sql) for queue in (0, 1)],
         by_key=[
             (piece.header.queue, piece.offset)
-            for piece in store.find(KeyQuery("t", b"key", limit=1_000)).slices
+            for piece in store.query_by_key(KeyQuery("t", b"key", limit=1_000)).slices
         ],
         at_times=[
             store.offsets_at("t", at, boundary).offsets

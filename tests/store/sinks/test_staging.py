@@ -48,12 +48,12 @@ def test_staged_messages_are_seen_by_nobody_until_their_batch_is_published() -> 
         assert [each.count for each in first] == [1, 2]
         assert driver.bodies("t", 0) == [b"before", b"between"]
         driver.store.catch_up_index()
-        assert driver.store.find(KeyQuery("t", b"k")).slices == ()
+        assert driver.store.query_by_key(KeyQuery("t", b"k")).slices == ()
         publish(driver, first + second)
         assert driver.bodies("t", 0) == [b"before", b"between", b"a", b"d"]
         assert driver.bodies("t", 1) == [b"b", b"c"]
         driver.store.catch_up_index()
-        [found] = driver.store.find(KeyQuery("t", b"k")).slices
+        [found] = driver.store.query_by_key(KeyQuery("t", b"k")).slices
         assert (found.header.kind, found.header.published, found.offset) == (FrameKind.MESSAGES, True, 2)
         assert not driver.store.sinks.table.stages
 

@@ -15,7 +15,7 @@ as a *hole*, also in the index file. A search returns the holes that may contain
 frames among its candidates that it could not read. Of a frame without keys the indexer reads only the header.
 
 A search holds one decoded batch at a time. It copies the row of each message that it finds, and stops before
-the copies exceed `KeyQuery.bytes_max`. `Search.last` then says where the next search continues.
+the copies exceed `KeyQuery.bytes_max`. `KeyMatches.last` then says where the next search continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from rocketq_broker.store.index.index_file import (
     Stretch,
     of_hash,
 )
-from rocketq_broker.store.index.key_query import KeyQuery, PlaceInLog, Search
+from rocketq_broker.store.index.key_query import KeyMatches, KeyQuery, PlaceInLog
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
 from rocketq_broker.store.log.sound_frames import next_sound_frame, sound_frames_behind, sound_header
@@ -241,7 +241,7 @@ class KeyIndex:
 
     # --- finding ----------------------------------------------------------------------
 
-    def find(self, query: KeyQuery) -> Search:
+    def find(self, query: KeyQuery) -> KeyMatches:
         """Return the messages that match a query, newest first, and the holes that may contain more."""
         key_hash = int(key_hashes(query.topic, pa.array([query.key], pa.binary()))[0])
         found: list[FrameSlice] = []
@@ -269,12 +269,12 @@ class KeyIndex:
                     continue
                 size += piece.batch.nbytes
                 if found and size > query.bytes_max:
-                    return Search(tuple(found), _ascending(holes), last)
+                    return KeyMatches(tuple(found), _ascending(holes), last)
                 found.append(piece)
                 last = place
                 if len(found) >= query.limit:
-                    return Search(tuple(found), _ascending(holes), last)
-        return Search(tuple(found), _ascending(holes))
+                    return KeyMatches(tuple(found), _ascending(holes), last)
+        return KeyMatches(tuple(found), _ascending(holes))
 
     def _hole_of_damage(self, log_offset: int, why: str) -> Hole:
         """Return the hole that begins at a frame which a search could not read; report it once."""

@@ -37,7 +37,7 @@ class KeyQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class KeyMatches:
     """What a search found, each message a slice of one, and the holes that may hide more of it.
 
     `last` is the place of the last message if the search stopped at the query's limit or bytes, else None.

@@ -14,7 +14,7 @@ from rocketq_broker.store.disk.files import Data
 from rocketq_broker.store.log import frame_lookup as reader
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import Queues
-from rocketq_broker.store.log.time_search import Head
+from rocketq_broker.store.log.time_query import Head
 from rocketq_broker.store.machines.topic_table import TopicEntry
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from rocketq.cli.terminal.output import output_option, say, show, show_one
 from rocketq.cli.topics import Duration
 
 if TYPE_CHECKING:
-    from rocketq.message_lookup import FoundByKey
+    from rocketq.message_query import FoundByKey
     from rocketq.model import StoredMessage
 
 COLUMNS: Final = ("stored", "id", "key", "tag", "body")
@@ -42,7 +42,7 @@ class Moment(click.ParamType[int]):
             moment = datetime.fromisoformat(text)
         except ValueError:
             self.fail(f"{text!r} is no time; write 2026-11-20T08:00Z, 15m (ago), or µs", param, ctx)
-        from rocketq.message_lookup import microseconds
+        from rocketq.message_query import microseconds
 
         # Without a zone a person means the clock on the wall.
         return microseconds("time", moment.astimezone(UTC))

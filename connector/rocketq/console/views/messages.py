@@ -9,7 +9,7 @@ from typing import Final
 from rocketq.console.console import Call, Console, Page
 from rocketq.errors import InvalidConfiguration, RocketqError
 from rocketq.errors.client_errors import TraceNotFound
-from rocketq.message_lookup import FoundByKey
+from rocketq.message_query import FoundByKey
 from rocketq.model import TimerId
 from rocketq.protocol.rules.delivery_time import duration_ms
 from rocketq.tracing.message_trace import MessageTrace

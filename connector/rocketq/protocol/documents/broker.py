@@ -362,7 +362,7 @@ class TimerListing:
 
 
 @dataclass(frozen=True, slots=True)
-class KeySearchAnswer:
+class KeyQueryAnswer:
     """A page of the messages of one broker that have a key, newest first.
 
     `lag_bytes` of the broker's log were not indexed; `uncovered` cannot be read and may hold messages
@@ -376,7 +376,7 @@ class KeySearchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSearchAnswer:
+class TimeQueryAnswer:
     """A page of the messages of one broker that were stored within an interval, oldest first."""
 
     messages: tuple[MessageDocument, ...] = field(hash=False)

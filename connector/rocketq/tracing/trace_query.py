@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration, NotFound, RouteNotFound
 from rocketq.errors.client_errors import TraceNotFound
-from rocketq.message_lookup import LIMIT_MAX, FoundByKey, Query
+from rocketq.message_query import LIMIT_MAX, FoundByKey, Query
 from rocketq.model import StoredMessage, TimerId
 from rocketq.protocol.rules.reserved_names import TRACE_TOPIC
 from rocketq.tracing.message_trace import MessageTrace, message_trace

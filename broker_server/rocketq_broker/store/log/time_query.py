@@ -80,7 +80,7 @@ class QueueReader(Protocol):
         ...
 
 
-def find_in_time(reader: QueueReader, query: TimeQuery) -> FoundInTime:
+def query_by_time(reader: QueueReader, query: TimeQuery) -> FoundInTime:
     """Carry out a search; raises TopicNotFound, and what reading damaged data raises."""
     found: list[FrameSlice] = []
     count = inflated = 0

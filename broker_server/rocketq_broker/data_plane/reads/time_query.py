@@ -1,4 +1,4 @@
-"""Find by time: the messages of a topic that were stored within an interval, oldest first, as JSON pages.
+"""Time query: the messages of a topic that were stored within an interval, oldest first, as JSON pages.
 
     ?begin=T_us [&end=T_us] [&limit=N] [&page=…]    both times included; `page` is an answer's next_page
 
@@ -18,7 +18,7 @@ from rocketq.model import QUEUE_COUNT_MAX, MessageQueue
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, number, whole_number
 from rocketq_broker.data_plane.reads import pull_formats as forms
 from rocketq_broker.store.index.key_query import FOUND_BYTES_MAX
-from rocketq_broker.store.log.time_search import FoundInTime, PlaceInTime, TimeQuery
+from rocketq_broker.store.log.time_query import FoundInTime, PlaceInTime, TimeQuery
 
 PARAMETERS: Final = frozenset({"begin", "end", "limit", "page"})
 #: RocketMQ returns at most 64 (maxMsgsNumBatch).

@@ -117,7 +117,7 @@ class Query:
         uncovered: dict[str, tuple[UncoveredRange, ...]] = {}
         brokers, missing = self._brokers(topic, allow_missing)
         for broker in brokers:
-            ask = partial(broker.find_by_key, topic, wanted, begin_us=begin_us, end_us=end_us)
+            ask = partial(broker.query_by_key, topic, wanted, begin_us=begin_us, end_us=end_us)
             answer = ask(limit=limit)
             # What the index lacks is newer than what it has, so the first page tells all of it.
             lags[broker.broker] = answer.lag_bytes
@@ -210,7 +210,7 @@ def _pages(
 ) -> Iterator[StoredMessage]:
     page: str | None = None
     while True:
-        answer = broker.find_by_time(topic, begin_us=begin_us, end_us=end_us, limit=limit, page=page)
+        answer = broker.query_by_time(topic, begin_us=begin_us, end_us=end_us, limit=limit, page=page)
         for document in answer.messages:
             yield document.message(topic, broker.broker)
         page = answer.next_page

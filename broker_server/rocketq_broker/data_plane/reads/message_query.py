@@ -1,7 +1,7 @@
-"""Find: the messages of a topic that have a key, newest first, as JSON, or those of an interval.
+"""Message query: the messages of a topic that have a key, newest first, as JSON, or those of an interval.
 
     ?key=K or ?key_base64=…    with &begin=T_us &end=T_us (when stored) &limit=N &page=…
-    without a key              `find_by_time`
+    without a key              `time_query`
 
 The index is built behind the log writer; `lag_bytes` says how much of the log it had
 not yet seen, so "not found" can be told from "not yet". `uncovered` are the parts of the log that
@@ -32,7 +32,7 @@ from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom, found_bytes
 from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, key_of, number, parse, whole_number
 from rocketq_broker.data_plane.reads import pull_formats as forms
-from rocketq_broker.data_plane.reads.find_by_time import (
+from rocketq_broker.data_plane.reads.time_query import (
     DEFAULT_FOUND,
     FOUND_MAX,
     FRAMES_HELD,
@@ -42,7 +42,7 @@ from rocketq_broker.data_plane.reads.find_by_time import (
 )
 from rocketq_broker.data_plane.sends.message_limits import PROPERTIES_BYTES_MAX
 from rocketq_broker.store.index.key_query import FOUND_BYTES_MAX, PlaceInLog
-from rocketq_broker.store.log.time_search import TimeQuery
+from rocketq_broker.store.log.time_query import TimeQuery
 from rocketq_broker.store.store import KeyQuery, MessageStore
 
 _KEYS: Final = frozenset({"key", "key_base64"})
@@ -51,7 +51,7 @@ _PARAMETERS: Final = _KEYS | PARAMETERS
 _BESIDES_BODY_BYTES: Final = PROPERTIES_BYTES_MAX + KEY_BYTES_MAX + TAG_BYTES_MAX
 
 
-class FindProcessor:
+class MessageQueryProcessor:
     """Handles `GET /v1/topics/{topic}/messages`, on the loop's thread; the search runs on another."""
 
     def __init__(
@@ -91,10 +91,10 @@ class FindProcessor:
         return config
 
     def _in_time(self, query: TimeQuery) -> bytes:
-        return time_page(self._store.find_in_time(query), query.topic, self._config.name)
+        return time_page(self._store.query_by_time(query), query.topic, self._config.name)
 
     def _with_key(self, query: KeyQuery) -> bytes:
-        found = self._store.find(query)
+        found = self._store.query_by_key(query)
         messages: list[dict[str, Any]] = []
         for piece in found.slices:
             place = MessageQueue(query.topic, self._config.name, piece.header.queue)
