@@ -20,7 +20,7 @@ from urllib3.exceptions import LocationValueError
 
 from rocketq.config import TransportConfig
 from rocketq.errors import InvalidConfiguration
-from rocketq.net.short_connection import ShortConnection
+from rocketq.net.small_call_connection import SmallCallConnection
 
 _ADDRESS_HINT: Final = "An address looks like http://127.0.0.1:9876."
 
@@ -90,7 +90,7 @@ class ConnectionPools:
         self.connect_timeout_s = config.connect_timeout_ms / 1000
         self.by_address: dict[str, HTTPConnectionPool] = {}
         #: Of each address that small calls went to: its host, and the connections that no call uses now.
-        self.short: dict[str, tuple[str, int, list[ShortConnection]]] = {}
+        self.short: dict[str, tuple[str, int, list[SmallCallConnection]]] = {}
         self.is_cut = False
         #: `sent` is whether the call of this thread has given any byte of its request to a connection.
         self.call = threading.local()
@@ -141,7 +141,7 @@ class ConnectionPools:
 
     # --- connections for small calls ---------------------------------------------
 
-    def short_connection(self, address: str, timeout_s: float) -> ShortConnection:
+    def small_call_connection(self, address: str, timeout_s: float) -> SmallCallConnection:
         """Return an idle connection, or make one within `timeout_s`."""
         host, port, idle = self.short.get(address) or self._short_host(address)
         while idle:
@@ -149,11 +149,11 @@ class ConnectionPools:
             if connection.is_idle():
                 return connection
             connection.close()
-        made = ShortConnection(host, port, min(timeout_s, self.connect_timeout_s))
+        made = SmallCallConnection(host, port, min(timeout_s, self.connect_timeout_s))
         self.opened(made)
         return made
 
-    def keep_short(self, address: str, connection: ShortConnection) -> None:
+    def keep_short(self, address: str, connection: SmallCallConnection) -> None:
         """Keep a connection for another call, if it may have one and there are not enough already."""
         idle = self.short[address][2]
         if connection.is_open and len(idle) < self.pool_size:
@@ -163,9 +163,9 @@ class ConnectionPools:
             # `cut` may have looked at the idle connections before this one was among them.
         connection.close()
 
-    def _short_host(self, address: str) -> tuple[str, int, list[ShortConnection]]:
+    def _short_host(self, address: str) -> tuple[str, int, list[SmallCallConnection]]:
         pool = self.pool(address)
-        found: tuple[str, int, list[ShortConnection]] = (pool.host.strip("[]"), pool.port or 80, [])
+        found: tuple[str, int, list[SmallCallConnection]] = (pool.host.strip("[]"), pool.port or 80, [])
         return self.short.setdefault(address, found)
 
 

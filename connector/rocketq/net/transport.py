@@ -47,7 +47,7 @@ from rocketq.errors import Closed
 from rocketq.errors.documents import from_document
 from rocketq.model import PULL_BYTES_MAX
 from rocketq.net.connection_pools import ConnectionPools
-from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX, ShortAnswer
+from rocketq.net.small_call_connection import SHORT_BODY_BYTES_MAX, SmallAnswer
 from rocketq.protocol.arrow.stream_parts import Pieces
 from rocketq.protocol.frame import FRAME_BYTES_MAX
 
@@ -162,13 +162,13 @@ class Transport:
             raise from_document(_document(answer.body), answer.status)
         return answer.body
 
-    def _exchanged(self, address: str, request: bytes, timeout_ms: int) -> ShortAnswer:
+    def _exchanged(self, address: str, request: bytes, timeout_ms: int) -> SmallAnswer:
         """Make a small call; raise TransportFailure or Closed."""
         deadline = Deadline(timeout_ms)
         pools = self._own_pools()
         connection = None
         try:
-            connection = pools.short_connection(address, deadline.left_s())
+            connection = pools.small_call_connection(address, deadline.left_s())
             if pools.is_cut:
                 # See `_refuse_if_cut`: this connection was opened or taken too late to be cut.
                 raise ConnectionAbortedError("the transport was closed")

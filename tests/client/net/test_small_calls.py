@@ -12,7 +12,7 @@ import pytest
 
 from rocketq.config import TransportConfig
 from rocketq.errors import Closed, QueueNotFound, RemoteError
-from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
+from rocketq.net.small_call_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport, TransportFailure
 from tests.client.net.test_transport import OneAnswerEach, closed_port, raw_server, whole_request
 from tests.support.small_server import Answer, Asked, SmallServer

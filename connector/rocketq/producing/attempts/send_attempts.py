@@ -39,7 +39,7 @@ from rocketq.model import Message, MessageQueue, SendResult
 from rocketq.net.broker_api import BrokerApi, master_of
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.send_slot import SendSlot
-from rocketq.net.short_connection import SHORT_BODY_BYTES_MAX
+from rocketq.net.small_call_connection import SHORT_BODY_BYTES_MAX
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import (
     ATTEMPT_REPLICAS_MS_MAX,

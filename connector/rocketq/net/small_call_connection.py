@@ -36,14 +36,14 @@ _OTHER_FORM: Final = re.compile(rb"\r\n(?:transfer-encoding:|connection:[ \t]*cl
 
 
 @dataclass(frozen=True, slots=True)
-class ShortAnswer:
+class SmallAnswer:
     """The status and the whole body of an answer."""
 
     status: int
     body: bytes
 
 
-class ShortConnection:
+class SmallCallConnection:
     """One plain HTTP/1.1 connection. Belongs to one thread at a time; `sock` may be shut by another."""
 
     __slots__ = ("__weakref__", "_poll", "is_open", "sock")
@@ -67,7 +67,7 @@ class ShortConnection:
             return False
         return not (wait_for_read(self.sock, 0) if self._poll is None else self._poll.poll(0))
 
-    def exchange(self, request: bytes, ends_at: float, answer_bytes_max: int) -> ShortAnswer:
+    def exchange(self, request: bytes, ends_at: float, answer_bytes_max: int) -> SmallAnswer:
         """Send a request and return its answer; `is_open` then says whether another one may follow.
 
         `ends_at` is a moment of `time.monotonic`. Raises OSError (TimeoutError at that moment), and urllib3's
@@ -92,7 +92,7 @@ class ShortConnection:
         if len(data) < whole:
             data = self._rest(data, whole, ends_at)
         self.is_open = len(data) == whole
-        return ShortAnswer(int(data[9:12]), data[whole - size : whole])
+        return SmallAnswer(int(data[9:12]), data[whole - size : whole])
 
     def close(self) -> None:
         self.is_open = False
@@ -112,7 +112,7 @@ class ShortConnection:
             size += len(parts[-1])
         return b"".join(parts)
 
-    def _other_form(self, begun: bytes, ends_at: float, answer_bytes_max: int) -> ShortAnswer:
+    def _other_form(self, begun: bytes, ends_at: float, answer_bytes_max: int) -> SmallAnswer:
         """Read an answer that has begun with `begun`, whatever its form, and close the connection."""
         try:
             answer = http.client.HTTPResponse(cast(Any, _Replayed(self, begun, ends_at)), method="POST")
@@ -126,13 +126,13 @@ class ShortConnection:
             raise HTTPError(f"its answer is longer than the {answer_bytes_max} bytes asked for")
         if answer.length:
             raise ProtocolError("the server closed the connection before its answer was whole")
-        return ShortAnswer(answer.status, body)
+        return SmallAnswer(answer.status, body)
 
 
 class _Replayed(io.RawIOBase):
     """A connection to read from, behind what was received from it already, until a deadline."""
 
-    def __init__(self, connection: ShortConnection, begun: bytes, ends_at: float) -> None:
+    def __init__(self, connection: SmallCallConnection, begun: bytes, ends_at: float) -> None:
         self._connection, self._begun, self._ends_at = connection, begun, ends_at
 
     def makefile(self, *_: object) -> io.BufferedReader:
