@@ -31,6 +31,11 @@ _SAME_NAME: Final = (
     ("broker_id", "0: a group of one broker; from 1 on: the number of this replica of the group."),
     ("min_in_sync", "Replicas, the master included, that hold a message before it is confirmed."),
     ("scrub_ms", "How often a replica reads its whole log to find damage; 0: never."),
+    ("slave_read_enable", "Whether a master sends consumers that lag far to a slave."),
+    (
+        "access_message_in_memory_max_ratio",
+        "A consumer lags far when it is behind by more than so many percent of the memory.",
+    ),
     ("host", "The address to listen on."),
     ("port", "The port to listen on; 0 takes a free one."),
     ("advertise", "The base URL for others, if it is not the address itself."),

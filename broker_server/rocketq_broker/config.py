@@ -48,6 +48,10 @@ class BrokerConfig:
     min_in_sync: int = 2
     #: How often a replica reads its whole log to find damage, which other members heal; 0: never.
     scrub_ms: int = 7 * 86_400_000
+    #: Whether a master sends consumers that lag far to a slave (RocketMQ: slaveReadEnable).
+    slave_read_enable: bool = True
+    #: The share of this machine's memory, in percent, beyond which a consumer lags far.
+    access_message_in_memory_max_ratio: int = 40
     #: Members of the etcd cluster that keeps the group's record; none: the NameServers keep it.
     etcd: tuple[str, ...] = ()
     host: str = "127.0.0.1"
@@ -126,6 +130,7 @@ class BrokerConfig:
         _check_range("broker_id", self.broker_id, 0, REPLICA_NUMBER_MAX)
         _check_range("min_in_sync", self.min_in_sync, 1, REPLICA_NUMBER_MAX)
         _check_range("scrub_ms", self.scrub_ms, 0, 366 * 86_400_000)
+        _check_range("access_message_in_memory_max_ratio", self.access_message_in_memory_max_ratio, 0, 100)
         if self.role not in ROLES:
             raise InvalidConfiguration("role", self.role, f"the roles are {' and '.join(ROLES)}")
         if self.is_replica and not (self.nameservers or self.etcd):

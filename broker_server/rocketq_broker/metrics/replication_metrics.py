@@ -14,9 +14,16 @@ from rocketq.protocol.documents.replication import ReplicationStatus
 class ReplicationCollector(Collector):
     """Presents what `GET /v1/replication` says."""
 
-    def __init__(self, cluster: str, broker: str, status: Callable[[], ReplicationStatus | None]) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        broker: str,
+        status: Callable[[], ReplicationStatus | None],
+        slave_read_bytes: Callable[[], int],
+    ) -> None:
         self._node = (cluster, "broker", broker)
         self._status = status
+        self._slave_read_bytes = slave_read_bytes
 
     def collect(self) -> Iterator[Metric]:
         status = self._status()
@@ -48,6 +55,11 @@ class ReplicationCollector(Collector):
             ("rocketq_replica_healed_parts", "Damaged parts healed from other replicas.", status.healed),
             ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
             ("rocketq_replica_scrubbed_bytes", "Bytes read to look for damage.", status.scrubbed_bytes),
+            (
+                "rocketq_replica_slave_read_bytes",
+                "Bytes of frames handed to consumers while this broker was a slave.",
+                self._slave_read_bytes(),
+            ),
         ):
             counter = CounterMetricFamily(name, text, labels=labels)
             counter.add_metric((*self._node, me), value)
