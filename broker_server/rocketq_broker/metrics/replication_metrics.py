@@ -56,6 +56,11 @@ class ReplicationCollector(Collector):
             ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
             ("rocketq_replica_scrubbed_bytes", "Bytes read to look for damage.", status.scrubbed_bytes),
             (
+                "rocketq_replica_fetched_bytes",
+                "Bytes of the log that this broker has fetched as a slave.",
+                status.fetched_bytes,
+            ),
+            (
                 "rocketq_replica_slave_read_bytes",
                 "Bytes of frames handed to consumers while this broker was a slave.",
                 self._slave_read_bytes(),
