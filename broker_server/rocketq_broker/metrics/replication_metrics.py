@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rocketq.protocol.documents.replication import ReplicationStatus
+
+LABELS: Final = ("cluster", "node_type", "node_id", "replica")
 
 
 class ReplicationCollector(Collector):
@@ -30,7 +33,6 @@ class ReplicationCollector(Collector):
         if status is None:
             return
         in_sync = sum(each.is_in_sync for each in status.replicas)
-        labels = ("cluster", "node_type", "node_id", "replica")
         me, is_master = str(status.number), status.role == "master"
         for name, text, value in (
             ("rocketq_replica_is_master", "1 if this broker is the master of its group.", is_master),
@@ -48,9 +50,31 @@ class ReplicationCollector(Collector):
                 status.damaged,
             ),
         ):  # fmt: skip
-            gauge = GaugeMetricFamily(name, text, labels=labels)
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
             gauge.add_metric((*self._node, me), value)
             yield gauge
+        yield from self._counters(status)
+        if not is_master:
+            return
+        lag = GaugeMetricFamily(
+            "rocketq_replica_lag_bytes",
+            "Bytes of the log that a slave does not hold.",
+            labels=LABELS,
+        )
+        behind = GaugeMetricFamily(
+            "rocketq_replica_behind_seconds",
+            "How long a slave has not caught up.",
+            labels=LABELS,
+        )
+        for each in status.replicas:
+            if each.number != status.number:
+                node = (*self._node, str(each.number))
+                lag.add_metric(node, max(0, status.end - max(0, each.held)))
+                behind.add_metric(node, each.behind_ms / 1000)
+        yield lag
+        yield behind
+
+    def _counters(self, status: ReplicationStatus) -> Iterator[Metric]:
         for name, text, value in (
             ("rocketq_replica_healed_parts", "Damaged parts healed from other replicas.", status.healed),
             ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
@@ -66,25 +90,6 @@ class ReplicationCollector(Collector):
                 self._slave_read_bytes(),
             ),
         ):
-            counter = CounterMetricFamily(name, text, labels=labels)
-            counter.add_metric((*self._node, me), value)
+            counter = CounterMetricFamily(name, text, labels=LABELS)
+            counter.add_metric((*self._node, str(status.number)), value)
             yield counter
-        if not is_master:
-            return
-        lag = GaugeMetricFamily(
-            "rocketq_replica_lag_bytes",
-            "Bytes of the log that a slave does not hold.",
-            labels=labels,
-        )
-        behind = GaugeMetricFamily(
-            "rocketq_replica_behind_seconds",
-            "How long a slave has not caught up.",
-            labels=labels,
-        )
-        for each in status.replicas:
-            if each.number != status.number:
-                node = (*self._node, str(each.number))
-                lag.add_metric(node, max(0, status.end - max(0, each.held)))
-                behind.add_metric(node, each.behind_ms / 1000)
-        yield lag
-        yield behind

@@ -342,16 +342,16 @@ class Conduct:
         self._fetch_ms = max(now_ms, self._fetch_began_ms + self._pace_ms(frames))
         if isinstance(self.replica.role, SlaveRole) and answer.place.epoch == self.replica.role.epoch:
             self._heard_ms, self._is_silent = now_ms, False
-        replica, step = self.replica.answered(answer, self._log.view())
-        lost = self.replica.confirmed.end - replica.confirmed.end
-        if lost > 0:
-            log.warning("confirmed_lost", bytes=lost, end=replica.confirmed.end, epoch=answer.place.epoch)
+        view = self._log.view()
+        replica, step = self.replica.answered(answer, view)
         match step:
             case Append() if frames is not None:
                 self._log.append(frames)
-            case CutTo(end):
+            case CutTo(end, lost):
+                log.warning("log_cut", end=end, bytes=view.end - end, confirmed_bytes=lost)
                 self._log.cut(end)
-            case BeginAt(begin, before):
+            case BeginAt(begin, before, lost):
+                log.warning("log_begun_anew", begin=begin, confirmed_bytes=lost)
                 self._log.begin_at(begin, before)
         self._take(replica.synced(self._log.view()), (), now_ms)
 

@@ -2,8 +2,8 @@
 
 It is the master, until an answer suggests a slave: a master sends readers that lag far to its slaves, and a
 slave sends those that have caught up back. What a slave says counts only as far as it has messages. That
-there are none, or an error, is asked again of the master, and the slave is left for that time. One that
-fails is not asked again for a while, whatever the master suggests.
+there are none, or an error, is asked again of the master, and the slave is left for that time (`leave`). One
+that fails is not asked again for a while, whatever the master suggests (`failed`).
 """
 
 from __future__ import annotations

@@ -236,6 +236,9 @@ class Fetching:
                 return True
         except Closed:
             raise
+        except (ClaimLost, QueueNotFound, TopicNotFound):
+            # Perhaps too new for the slave, and it knows at the next pull.
+            self._replicas.leave(queue)
         except RocketqError as error:
             log.info("Going back to the master of %s: slave %s: %s", queue, slave.address, error.message)
             self._replicas.failed(queue, slave)
