@@ -34,7 +34,7 @@ TARGET: Final = 0.6
 
 def opened(directory: Path) -> tuple[MessageStore, ReplicaOperations]:
     """Open the store of a replica that waits for nobody."""
-    hooks = ReplicaHooks(lambda: None, NotMaster("bench", 1), waits=False)
+    hooks = ReplicaHooks(lambda: None, NotMaster("bench", 1))
     config = StoreConfig(directory, flush=FlushMode.ASYNC, segment_bytes=64 << 20)
     store = MessageStore.open(config, replica=hooks)
     assert store.replica is not None
@@ -44,7 +44,7 @@ def opened(directory: Path) -> tuple[MessageStore, ReplicaOperations]:
 def fill(directory: Path, seed: int) -> None:
     """Write a master's log of `LOG_BYTES`."""
     store, replica = opened(directory)
-    replica.take_office(1)
+    replica.take_office(1, waits=False)
     done: Future[Any] = Future()
     store.create_topic("bench", CreateTopicRequest(QUEUES, QUEUES), done.set_result)
     done.result()

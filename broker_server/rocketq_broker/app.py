@@ -52,6 +52,7 @@ from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Pe
 from rocketq.model import Perm
 from rocketq.protocol.documents.broker import ARROW_STREAM, JSON, OCTET_STREAM
 from rocketq.protocol.documents.replication import FETCH_PATH, RANGE_PATH
+from rocketq.system.memory import memory_bytes
 from rocketq_broker.broker import Broker, Phase
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.control_plane.admin_endpoints import install_administration
@@ -87,6 +88,7 @@ from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 from rocketq_broker.metrics.trouble_metrics import TroubleCollector
+from rocketq_broker.replication_service.read_advice import ReadAdvice
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +302,7 @@ class _Service:
         self._pull = PullProcessor(
             config, store, broker.held, self._outgoing, broker.measurements, pool, broker.readers, decoding,
             broker.check_office,
+            _read_advice(broker),
         )  # fmt: skip
         members = MemberCalls(lambda: broker.members)
         self._handlers: dict[DataRoute, Callable[[DataRequest], Awaitable[Answer | None]]] = {
@@ -414,7 +417,11 @@ def _control_plane(
     config = broker.config
     registry.register(TroubleCollector(broker.store.troubles))
     registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
-    registry.register(ReplicationCollector(config.cluster, config.name, broker.replication))
+    registry.register(
+        ReplicationCollector(
+            config.cluster, config.name, broker.replication, lambda: broker.measurements.slave_read_bytes
+        )
+    )
     registry.register(TimerCollector(config.cluster, config.name, broker.store.timers.statistics))
     registry.register(
         TransactionCollector(
@@ -425,6 +432,14 @@ def _control_plane(
     add_operations(app, "broker", broker.problems, registry, connections, broker.troubles.look)
     add_documentation(app)
     return app
+
+
+def _read_advice(broker: Broker) -> ReadAdvice:
+    config, replica = broker.config, broker.replica
+    return ReadAdvice(
+        config.slave_read_enable, config.access_message_in_memory_max_ratio, memory_bytes(),
+        None if replica is None else lambda: replica.status,
+    )  # fmt: skip
 
 
 def _path_key(parts: list[bytes]) -> _PathKey:

@@ -404,7 +404,8 @@ class Broker:
             return None
         view, now_ms = self.store.replica.view(), self.clock.monotonic_ms()
         health = self._healer.health if self._healer is not None else Health()
-        return described(self.config.name, self.replica.status, view, health, now_ms)
+        fetched_bytes = self.replica.fetched_bytes
+        return described(self.config.name, self.replica.status, view, health, fetched_bytes, now_ms)
 
     def took_office(self, epoch: int) -> None:
         """Called on the replica's thread."""

@@ -17,8 +17,8 @@ import click
 from rocketq.http_server.admission import hosts_given
 from rocketq.http_server.settings.option_types import CommaList, Percentages
 from rocketq.http_server.settings.server_command import ServerCommand, nameservers_option, option
-from rocketq.model import FlushMode
-from rocketq_broker.config import ROLES, BrokerConfig
+from rocketq.model import FlushMode, ReplicationMode
+from rocketq_broker.config import MIN_IN_SYNC, ROLES, BrokerConfig
 from rocketq_broker.store.config import RetentionPolicy, TransactionPolicy
 
 _FIELDS: Final = BrokerConfig.__dataclass_fields__
@@ -29,8 +29,13 @@ _CHECKS: Final = TransactionPolicy()
 _SAME_NAME: Final = (
     ("cluster", "The cluster that the broker belongs to."),
     ("broker_id", "0: a group of one broker; from 1 on: the number of this replica of the group."),
-    ("min_in_sync", "Replicas, the master included, that hold a message before it is confirmed."),
     ("scrub_ms", "How often a replica reads its whole log to find damage; 0: never."),
+    ("catch_up_bytes_per_s", "How fast a replica that is not in sync copies the log; 0: as fast as it can."),
+    ("slave_read_enable", "Whether a master sends consumers that lag far to a slave."),
+    (
+        "access_message_in_memory_max_ratio",
+        "A consumer lags far when it is behind by more than so many percent of the memory.",
+    ),
     ("host", "The address to listen on."),
     ("port", "The port to listen on; 0 takes a free one."),
     ("advertise", "The base URL for others, if it is not the address itself."),
@@ -120,6 +125,16 @@ COMMAND: Final = ServerCommand(
             help="A replica takes part in elections (auto), or is made master by a command only (slave).",
         ),
         option(
+            "--replication", type=click.Choice([str(mode) for mode in ReplicationMode]),
+            default=str(ReplicationMode.SYNC),
+            help="A message is confirmed when the in-sync replicas hold it (sync), or the master (async).",
+        ),
+        option(
+            "--min-in-sync", type=int,
+            help=f"Replicas, the master included, that hold a message before it is confirmed: {MIN_IN_SYNC} "
+            "under synchronous replication.",
+        ),
+        option(
             "--etcd", type=CommaList("URL[,URL…]"), default=(),
             help="An etcd cluster that keeps the record of the group; without it the NameServers do.",
         ),
@@ -140,6 +155,8 @@ def config_of(values: Mapping[str, Any]) -> BrokerConfig:
         allowed_hosts=hosts_given(values["allowed_hosts"]),
         nameservers=tuple(address.rstrip("/") for address in values["nameservers"]),
         role=values["role"],
+        replication=ReplicationMode(values["replication"]),
+        min_in_sync=values["min_in_sync"],
         etcd=tuple(address.rstrip("/") for address in values["etcd"]),
         flush=FlushMode(values["flush"]),
         retention=RetentionPolicy(

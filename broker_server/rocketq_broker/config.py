@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
-from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, is_legal_name
+from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, ReplicationMode, is_legal_name
 from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.documents.groups import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
 from rocketq.protocol.documents.nameserver import MASTER_ID
@@ -29,6 +29,10 @@ MIB: Final = 1024 * KIB
 DEFAULT_PORT: Final = 10911
 #: What a replica may be: see `BrokerConfig.role`.
 ROLES: Final = ("auto", "slave")
+#: The slowest copy of a log, in bytes each second.
+CATCH_UP_MIN: Final = 64 * KIB
+#: What `min_in_sync` is under synchronous replication unless the operator says otherwise.
+MIN_IN_SYNC: Final = 2
 REPLICA_NUMBER_MAX: Final = 99
 
 
@@ -43,11 +47,20 @@ class BrokerConfig:
     broker_id: int = MASTER_ID
     #: A replica takes part in elections (auto), or becomes master by an operator's command only (slave).
     role: str = "auto"
-    #: How many replicas, the master included, must hold a message before it is confirmed. It counts for a
-    #: group that this broker founds; the record of the group has it from then on.
-    min_in_sync: int = 2
+    #: Whether a message is confirmed when the in-sync replicas hold it (sync), or the master alone (async).
+    #: It counts for a group that this broker founds; the record of the group has it from then on.
+    replication: ReplicationMode = ReplicationMode.SYNC
+    #: How many replicas, the master included, must hold a message before it is confirmed; None: 2 under
+    #: synchronous replication. It counts for a group that this broker founds, as well.
+    min_in_sync: int | None = None
     #: How often a replica reads its whole log to find damage, which other members heal; 0: never.
     scrub_ms: int = 7 * 86_400_000
+    #: Whether a master sends consumers that lag far to a slave (RocketMQ: slaveReadEnable).
+    slave_read_enable: bool = True
+    #: The share of this machine's memory, in percent, beyond which a consumer lags far.
+    access_message_in_memory_max_ratio: int = 40
+    #: How fast a replica that is not in sync copies the log of its master; 0: as fast as it can.
+    catch_up_bytes_per_s: int = 0
     #: Members of the etcd cluster that keeps the group's record; none: the NameServers keep it.
     etcd: tuple[str, ...] = ()
     host: str = "127.0.0.1"
@@ -124,8 +137,16 @@ class BrokerConfig:
                     kind.lower(), name, "is not a legal name", hint="Use 1 to 127 of A-Z a-z 0-9 _ - % |."
                 )
         _check_range("broker_id", self.broker_id, 0, REPLICA_NUMBER_MAX)
-        _check_range("min_in_sync", self.min_in_sync, 1, REPLICA_NUMBER_MAX)
+        _check_range("min_in_sync", self.in_sync_needed, 1, REPLICA_NUMBER_MAX)
+        if self.replication is ReplicationMode.ASYNC and self.in_sync_needed > 1:
+            raise InvalidConfiguration(
+                "min_in_sync", self.in_sync_needed, "under asynchronous replication nobody waits for slaves",
+                hint="Leave --min-in-sync away, or give --replication sync.",
+            )  # fmt: skip
         _check_range("scrub_ms", self.scrub_ms, 0, 366 * 86_400_000)
+        _check_range("access_message_in_memory_max_ratio", self.access_message_in_memory_max_ratio, 0, 100)
+        if self.catch_up_bytes_per_s:
+            _check_range("catch_up_bytes_per_s", self.catch_up_bytes_per_s, CATCH_UP_MIN, 1 << 40)
         if self.role not in ROLES:
             raise InvalidConfiguration("role", self.role, f"the roles are {' and '.join(ROLES)}")
         if self.is_replica and not (self.nameservers or self.etcd):
@@ -171,6 +192,13 @@ class BrokerConfig:
     def is_replica(self) -> bool:
         """Whether this broker is one of several replicas of its group."""
         return self.broker_id != MASTER_ID
+
+    @property
+    def in_sync_needed(self) -> int:
+        """How many replicas must hold a message before it is confirmed."""
+        if self.min_in_sync is not None:
+            return self.min_in_sync
+        return MIN_IN_SYNC if self.replication is ReplicationMode.SYNC else 1
 
     def hosts(self) -> AcceptedHosts:
         """Return what this broker answers to; raise InvalidConfiguration."""

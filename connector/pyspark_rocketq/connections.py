@@ -13,6 +13,7 @@ from typing import Final
 from rocketq.config import TransportConfig
 from rocketq.errors import BrokerUnreachable, RouteNotFound
 from rocketq.net.broker_api import BrokerApi, replica_of
+from rocketq.net.read_replicas import ReadReplicas
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 
@@ -25,10 +26,11 @@ POOL_SIZE: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What reaches a cluster: pooled sockets and cached routes."""
+    """What reaches a cluster: pooled sockets, cached routes, and who is read from."""
 
     transport: Transport
     routes: RouteCache
+    replicas: ReadReplicas
 
     def broker(self, name: str, address: str) -> BrokerApi:
         return BrokerApi(self.transport, name, address)
@@ -60,5 +62,7 @@ def connection_to(nameservers: tuple[str, ...]) -> Connection:
         found = _connections.get(nameservers)
         if found is None:
             transport = Transport(TransportConfig(pool_size=POOL_SIZE))
-            found = _connections[nameservers] = Connection(transport, RouteCache(nameservers, transport))
+            found = _connections[nameservers] = Connection(
+                transport, RouteCache(nameservers, transport), ReadReplicas(transport)
+            )
         return found

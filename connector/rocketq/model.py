@@ -62,6 +62,15 @@ class FlushMode(StrEnum):
     SYNC = "sync"
 
 
+class ReplicationMode(StrEnum):
+    """Whether a message is confirmed when the in-sync replicas hold it, or when the master does
+    (RocketMQ: SYNC_MASTER, ASYNC_MASTER).
+    """
+
+    ASYNC = "async"
+    SYNC = "sync"
+
+
 class SendStatus(StrEnum):
     """RocketMQ's SendStatus; all but SEND_OK mean stored here but not as safely as asked."""
 

@@ -37,7 +37,7 @@ def labels() -> dict[str, set[str]]:
             for address in (cluster.brokers["broker-a"], cluster.nameservers):
                 with urllib.request.urlopen(f"{address}/metrics") as answer:
                     _learn(found, text_string_to_metric_families(answer.read().decode()))
-    _learn(found, ReplicationCollector("default", "broker-a", lambda: MASTER).collect())
+    _learn(found, ReplicationCollector("default", "broker-a", lambda: MASTER, lambda: 0).collect())
     return found
 
 

@@ -58,7 +58,7 @@ def _cut_to_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_start_check(patch: pytest.MonkeyPatch) -> None:
-    def may_join(self: MasterRole, replica: Any, confirmed: int) -> bool:
+    def may_join(self: MasterRole, replica: Any, confirmed: int, now_ms: int) -> bool:
         return replica not in self.counted and self.held_by(replica) >= confirmed
 
     patch.setattr(MasterRole, "may_join", may_join)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketq.errors import RocketqError
-from rocketq.model import FlushMode
+from rocketq.model import FlushMode, ReplicationMode
 from rocketq_broker.replication.fetching import Fetch, LogView, Shipment
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
 from rocketq_broker.replication.replica import Ask, Replica, Standing
@@ -64,7 +64,10 @@ class Broker:
         self.halted: RocketqError | None = None
         self.lost: list[RocketqError] = []
         me = Member(ReplicaId(number, disk.incarnation), f"http://b{number}")
-        policy = Policy("group" if stands else "", group.min_in_sync, stands)
+        policy = Policy(
+            "group" if stands else "", group.min_in_sync, stands, group.replication,
+            group.catch_up_bytes_per_s,
+        )  # fmt: skip
         self.conduct = Conduct(
             Replica(me, disk.standing, disk.confirmed), policy, group.times, self, self, self, lambda: 0.0,
             group.now_ms,
@@ -96,7 +99,7 @@ class Broker:
     def begin_at(self, begin: int, before: int) -> None:
         self.disk.log.begin_at(begin, before)
 
-    def take_office(self, epoch: int) -> None:
+    def take_office(self, epoch: int, *, waits: bool) -> None:
         self.writes = True
 
     def leave_office(self, error: RocketqError) -> None:
@@ -186,8 +189,13 @@ class Broker:
 class Group:
     """Brokers 1 to `count`, their register, and the time."""
 
-    def __init__(self, count: int = 3, min_in_sync: int = 2, times: ReplicationTimes | None = None) -> None:
+    def __init__(
+        self, count: int = 3, min_in_sync: int = 2, times: ReplicationTimes | None = None,
+        replication: ReplicationMode = ReplicationMode.SYNC, catch_up_bytes_per_s: int = 0,
+    ) -> None:  # fmt: skip
         self.min_in_sync = min_in_sync
+        self.replication = replication
+        self.catch_up_bytes_per_s = catch_up_bytes_per_s
         self.times = times or ReplicationTimes()
         self.now_ms = 1_000
         self.register = Register()

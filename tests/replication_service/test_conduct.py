@@ -7,6 +7,7 @@ import pytest
 from rocketq.errors import RocketqError
 from rocketq.errors.replication_errors import ElectionRefused, NotEnoughReplicas, NotMaster
 from rocketq_broker.replication.errors import RegisterWentBack, ReplicaReplaced
+from rocketq_broker.replication_service.replica_driver import Policy
 from tests.replication_service.simulated_group import Disk, Group
 
 
@@ -255,3 +256,39 @@ def test_a_master_serves_when_what_it_found_in_its_log_is_confirmed() -> None:
     group.pass_time(500)
     assert restarted.serves == 2
     assert restarted.shown == frame.end
+
+
+@pytest.mark.parametrize(("limit", "copied"), [(0, 1_000), (2_000, 500)])
+def test_a_replica_that_is_not_in_sync_copies_no_faster_than_it_may(limit: int, copied: int) -> None:
+    """A frame counts as four bytes here, and a fetch brings a hundred."""
+    group = Group(catch_up_bytes_per_s=limit)
+    group.pass_time(1_000)
+    late = group.slaves()[0].number
+    group.kill(late)
+    group.pass_time(6_000)
+    for value in range(1_000):
+        group.master.write(value)
+    group.start(late)
+    group.pass_time(1_000)
+    assert copied <= len(group.brokers[late].values()) <= copied + 100
+    group.pass_time(2_000)
+    assert len(group.brokers[late].values()) == 1_000
+    assert late in {each.number for each in group.record.in_sync}
+
+
+def test_a_replica_that_is_in_sync_is_never_slowed_down() -> None:
+    group = Group(catch_up_bytes_per_s=1_000)
+    group.pass_time(1_000)
+    for value in range(1_000):
+        group.master.write(value)
+    group.pass_time(500)
+    assert all(len(slave.values()) == 1_000 for slave in group.slaves())
+
+
+def test_a_slow_copy_is_fetched_in_small_parts() -> None:
+    def fetch_bytes(limit: int) -> int:
+        return Policy("", 1, stands=True, catch_up_bytes_per_s=limit).fetch_bytes
+
+    assert [fetch_bytes(limit) for limit in (0, 100_000, 4_000_000, 1 << 30)] == [
+        4 << 20, 64 << 10, 1_000_000, 4 << 20,
+    ]  # fmt: skip

@@ -23,9 +23,11 @@ REFUSAL = NotMaster("group-1", 1)
 class Member(Driver):
     """A store that is a replica; `moved` is notified when its log moves."""
 
-    def __init__(self, store: MessageStore, moved: threading.Condition) -> None:
+    def __init__(self, store: MessageStore, moved: threading.Condition, waits: bool) -> None:
         super().__init__(store)
         self.moved = moved
+        #: Whether it waits for slaves when it is in office.
+        self.waits = waits
 
     def handed(self, call: Call) -> Future[Any]:
         """Hand an operation over, and wait until it is written or answered."""
@@ -52,7 +54,7 @@ class Member(Driver):
 
     def lead(self, epoch: int) -> int:
         self.replica.keep_standing("group-1", epoch)
-        return self.replica.take_office(epoch)
+        return self.replica.take_office(epoch, waits=self.waits)
 
     def step_down(self) -> None:
         self.replica.leave_office(REFUSAL)
@@ -73,16 +75,20 @@ class Member(Driver):
 
 
 @contextmanager
-def member(settings: StoreConfig, files: Files | None = None, **hooks: Any) -> Iterator[Member]:
+def member(
+    settings: StoreConfig, files: Files | None = None, *, waits: bool = True, **hooks: Any
+) -> Iterator[Member]:
     """A started store of a replica; it follows until it is told to lead, and is closed in the end."""
-    made = open_member(settings, files, **hooks)
+    made = open_member(settings, files, waits=waits, **hooks)
     try:
         yield made
     finally:
         made.store.close()
 
 
-def open_member(settings: StoreConfig, files: Files | None = None, **hooks: Any) -> Member:
+def open_member(
+    settings: StoreConfig, files: Files | None = None, *, waits: bool = True, **hooks: Any
+) -> Member:
     """Open the store of a replica."""
     moved = threading.Condition()
 
@@ -91,7 +97,7 @@ def open_member(settings: StoreConfig, files: Files | None = None, **hooks: Any)
             moved.notify_all()
 
     given = ReplicaHooks(on_log_moved=notify, refusal=REFUSAL, **hooks)
-    return Member(MessageStore.open(settings, files=files, replica=given), moved)
+    return Member(MessageStore.open(settings, files=files, replica=given), moved, waits)
 
 
 @contextmanager

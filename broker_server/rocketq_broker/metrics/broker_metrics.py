@@ -135,6 +135,8 @@ class Measurements:
     rolled_back: dict[str, int] = field(default_factory=dict)
     #: Messages that became dead letters, by group.
     dead_letters: dict[str, int] = field(default_factory=dict)
+    #: Bytes of frames that were handed out while this broker was a slave.
+    slave_read_bytes: int = 0
 
     def decided(self, outcome: Outcome) -> None:
         """Count the half messages of a transaction that was committed or rolled back."""

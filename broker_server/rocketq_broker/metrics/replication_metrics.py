@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,20 +11,28 @@ from prometheus_client.registry import Collector
 
 from rocketq.protocol.documents.replication import ReplicationStatus
 
+LABELS: Final = ("cluster", "node_type", "node_id", "replica")
+
 
 class ReplicationCollector(Collector):
     """Presents what `GET /v1/replication` says."""
 
-    def __init__(self, cluster: str, broker: str, status: Callable[[], ReplicationStatus | None]) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        broker: str,
+        status: Callable[[], ReplicationStatus | None],
+        slave_read_bytes: Callable[[], int],
+    ) -> None:
         self._node = (cluster, "broker", broker)
         self._status = status
+        self._slave_read_bytes = slave_read_bytes
 
     def collect(self) -> Iterator[Metric]:
         status = self._status()
         if status is None:
             return
         in_sync = sum(each.is_in_sync for each in status.replicas)
-        labels = ("cluster", "node_type", "node_id", "replica")
         me, is_master = str(status.number), status.role == "master"
         for name, text, value in (
             ("rocketq_replica_is_master", "1 if this broker is the master of its group.", is_master),
@@ -41,28 +50,21 @@ class ReplicationCollector(Collector):
                 status.damaged,
             ),
         ):  # fmt: skip
-            gauge = GaugeMetricFamily(name, text, labels=labels)
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
             gauge.add_metric((*self._node, me), value)
             yield gauge
-        for name, text, value in (
-            ("rocketq_replica_healed_parts", "Damaged parts healed from other replicas.", status.healed),
-            ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
-            ("rocketq_replica_scrubbed_bytes", "Bytes read to look for damage.", status.scrubbed_bytes),
-        ):
-            counter = CounterMetricFamily(name, text, labels=labels)
-            counter.add_metric((*self._node, me), value)
-            yield counter
+        yield from self._counters(status)
         if not is_master:
             return
         lag = GaugeMetricFamily(
             "rocketq_replica_lag_bytes",
             "Bytes of the log that a slave does not hold.",
-            labels=labels,
+            labels=LABELS,
         )
         behind = GaugeMetricFamily(
             "rocketq_replica_behind_seconds",
             "How long a slave has not caught up.",
-            labels=labels,
+            labels=LABELS,
         )
         for each in status.replicas:
             if each.number != status.number:
@@ -71,3 +73,23 @@ class ReplicationCollector(Collector):
                 behind.add_metric(node, each.behind_ms / 1000)
         yield lag
         yield behind
+
+    def _counters(self, status: ReplicationStatus) -> Iterator[Metric]:
+        for name, text, value in (
+            ("rocketq_replica_healed_parts", "Damaged parts healed from other replicas.", status.healed),
+            ("rocketq_replica_healed_bytes", "Bytes of these parts.", status.healed_bytes),
+            ("rocketq_replica_scrubbed_bytes", "Bytes read to look for damage.", status.scrubbed_bytes),
+            (
+                "rocketq_replica_fetched_bytes",
+                "Bytes of the log that this broker has fetched as a slave.",
+                status.fetched_bytes,
+            ),
+            (
+                "rocketq_replica_slave_read_bytes",
+                "Bytes of frames handed to consumers while this broker was a slave.",
+                self._slave_read_bytes(),
+            ),
+        ):
+            counter = CounterMetricFamily(name, text, labels=LABELS)
+            counter.add_metric((*self._node, str(status.number)), value)
+            yield counter

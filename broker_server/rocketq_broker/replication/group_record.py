@@ -10,6 +10,9 @@ a message before it is confirmed. The eligible replicas (Kafka: ELR, eligible le
 in-sync set when it became smaller than `min_in_sync`. Nothing is confirmed while it is that small, so they
 too hold all that is confirmed, and one of them may become master if every in-sync replica is lost.
 
+Under asynchronous replication (`replication`) the master confirms by itself. A replica is then in sync if it
+has caught up within a bound, and whoever is elected may lack the newest messages.
+
 A replica is a number *and* an incarnation. The number is configured and stays; the incarnation is the
 identity of what lies on the disk (`incarnation.py`). A replica that lost data comes back with a new one, so
 a promise of the disk that was lost is never taken for a promise of the disk that is there now.
@@ -21,6 +24,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from rocketq.model import ReplicationMode
 from rocketq_broker.replication.errors import CorruptGroupRecord
 
 FORMAT: Final = 1
@@ -53,7 +57,14 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     min_in_sync: int
     #: The last epoch that began with an unclean election; what was confirmed before may be lost. 0: none.
     unclean_epoch: int = 0
+    #: What the founder of the group was told; it stays.
+    replication: ReplicationMode = ReplicationMode.SYNC
     format: int = FORMAT
+
+    @property
+    def waits(self) -> bool:
+        """Whether the master waits for its slaves before it confirms."""
+        return self.replication is ReplicationMode.SYNC
 
     def member(self, number: int) -> Member | None:
         """Return the member of a number."""
@@ -99,6 +110,10 @@ def fault_of(record: GroupRecord) -> str:
         (record.format != FORMAT, f"its format is {record.format}, this version knows {FORMAT}"),
         (record.epoch < 1, f"its epoch is {record.epoch}"),
         (record.min_in_sync < 1, f"it wants {record.min_in_sync} replicas in sync"),
+        (
+            not record.waits and record.min_in_sync > 1,
+            f"it wants {record.min_in_sync} replicas in sync under asynchronous replication",
+        ),
         (record.master not in record.in_sync, "its master is not in sync"),
         (bool(record.in_sync & record.eligible), "a replica is both in sync and eligible"),
         (

@@ -12,14 +12,22 @@ has.
 *Who must leave* (RocketMQ's rule): a replica that has not caught up for a time. It has caught up when a
 fetch says that it holds what the master had at the fetch before. So a slave that is only some frames behind
 a busy master stays, and one that falls back further and further goes.
+
+*Under asynchronous replication* the master confirms what it holds itself, and nobody counts. The in-sync set
+says who may become master. So a replica may join that has caught up a moment ago: it lacks at most what the
+master has written since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from rocketq_broker.replication.group_record import ReplicaId
+
+#: Under asynchronous replication a replica may join that has caught up within this time.
+JOINS_WITHIN_MS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class MasterRole:
     registered: frozenset[ReplicaId]
     proposed: frozenset[ReplicaId] = frozenset()
     replicas: Mapping[ReplicaId, Progress] = field(default_factory=dict)
+    #: Whether slaves must hold a frame before it is confirmed: synchronous replication.
+    waits: bool = True
 
     @property
     def counted(self) -> frozenset[ReplicaId]:
@@ -54,6 +64,8 @@ class MasterRole:
 
     def confirm_offset(self, own_held: int, confirmed: int) -> int:
         """Return the confirmed end: it never falls, and stands while too few replicas are in sync."""
+        if not self.waits:
+            return max(confirmed, own_held)
         if len(self.registered) < self.min_in_sync:
             return confirmed
         others = (self.held_by(replica) for replica in self.counted if replica != self.me)
@@ -78,10 +90,11 @@ class MasterRole:
             now = Progress(max(before.held, held), caught_up_ms, now_ms, log_end)
         return replace(self, replicas={**self.replicas, replica: now})
 
-    def may_join(self, replica: ReplicaId, confirmed: int) -> bool:
+    def may_join(self, replica: ReplicaId, confirmed: int, now_ms: int) -> bool:
         """Whether a replica that is not in sync holds enough to be."""
         held = self.held_by(replica)
-        return replica not in self.counted and held >= confirmed and held >= self.start
+        has_enough = held >= confirmed if self.waits else self.behind_ms(replica, now_ms) <= JOINS_WITHIN_MS
+        return replica not in self.counted and has_enough and held >= self.start
 
     def fallen_behind(self, now_ms: int, limit_ms: int) -> frozenset[ReplicaId]:
         """Return the in-sync replicas that have not caught up for longer than the limit."""

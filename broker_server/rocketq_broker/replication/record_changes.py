@@ -3,7 +3,8 @@
     founded              the first broker of a group, which is alone in sync
     joined               a broker becomes a member, or returns in a new incarnation; not yet in sync
     shrunk, expanded     the master changes its in-sync set
-    elected              an in-sync or eligible replica takes office in a new epoch
+    elected              an in-sync or eligible replica takes office in a new epoch; under asynchronous
+                         replication it may lack what was confirmed, so the election is an unclean one
     elected_uncleanly    any member does, at an operator's command: what was confirmed may be lost
     handed_over          the master gives its office to an in-sync replica
 
@@ -16,15 +17,28 @@ from collections.abc import Set
 
 from msgspec.structs import replace
 
-from rocketq_broker.replication.group_record import GroupRecord, Member, ReplicaId, fault_of
+from rocketq.model import ReplicationMode
+from rocketq_broker.replication.group_record import (
+    GroupRecord,
+    Member,
+    ReplicaId,
+    fault_of,
+)
 
 
-def founded(group: str, founder: Member, *, epoch: int, min_in_sync: int) -> GroupRecord:
+def founded(
+    group: str,
+    founder: Member,
+    *,
+    epoch: int,
+    min_in_sync: int,
+    replication: ReplicationMode = ReplicationMode.SYNC,
+) -> GroupRecord:
     """Return the first record of a group."""
     me = founder.replica
     return GroupRecord(
         group=group, epoch=epoch, master=me, in_sync=frozenset({me}), members=(founder,),
-        min_in_sync=min_in_sync,
+        min_in_sync=min_in_sync, replication=replication,
     )  # fmt: skip
 
 
@@ -49,7 +63,8 @@ def elected(record: GroupRecord, candidate: ReplicaId) -> GroupRecord | None:
     """Return the record with a new master; None if the candidate may lack something that is confirmed.
 
     The former master leaves the in-sync set, and the other members stay: all hold what is confirmed. A master
-    that elects itself again after a restart keeps them all.
+    that elects itself again after a restart keeps them all. Where the master confirmed alone, another replica
+    lacks the newest messages, and the epoch is marked: those who have them cut them from their logs.
     """
     if candidate in record.in_sync:
         stays = record.in_sync if candidate == record.master else record.in_sync - {record.master}
@@ -57,7 +72,10 @@ def elected(record: GroupRecord, candidate: ReplicaId) -> GroupRecord | None:
         stays = frozenset({candidate})
     else:
         return None
-    return _with_in_sync(replace(record, epoch=record.epoch + 1, master=candidate), stays)
+    epoch = record.epoch + 1
+    is_clean = record.waits or candidate == record.master
+    unclean_epoch = record.unclean_epoch if is_clean else epoch
+    return _with_in_sync(replace(record, epoch=epoch, master=candidate, unclean_epoch=unclean_epoch), stays)
 
 
 def elected_uncleanly(record: GroupRecord, candidate: ReplicaId) -> GroupRecord:

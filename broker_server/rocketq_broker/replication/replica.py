@@ -32,6 +32,7 @@ from rocketq.errors.replication_errors import (
     ReplicaUnknown,
     StaleEpoch,
 )
+from rocketq.model import ReplicationMode
 from rocketq_broker.epoch_lineage import LogView
 from rocketq_broker.replication import record_changes
 from rocketq_broker.replication.errors import (
@@ -71,10 +72,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class TakeOffice:
-    """This replica is master: frames from `start`, the end of its log, on are of `epoch`."""
+    """This replica is master: frames from `start`, the end of its log, on are of `epoch`.
+
+    Without `waits` it confirms what it holds, and waits for no slave.
+    """
 
     epoch: int
     start: int
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +181,10 @@ class Replica:
             return replace(settled, role=role), []
         if not self.may_begin(record.epoch):
             return replace(settled, role=None), []
-        role = MasterRole(self.id, record.epoch, log.end, now_ms, record.min_in_sync, record.in_sync)
-        return replace(settled, role=role), [TakeOffice(record.epoch, log.end)]
+        role = MasterRole(
+            self.id, record.epoch, log.end, now_ms, record.min_in_sync, record.in_sync, waits=record.waits
+        )
+        return replace(settled, role=role), [TakeOffice(record.epoch, log.end, record.waits)]
 
     def may_begin(self, epoch: int) -> bool:
         """Whether this life may write in an epoch: only if the disk has not known of it before."""
@@ -198,11 +205,15 @@ class Replica:
 
     # Proposals.
 
-    def founding(self, group: str, min_in_sync: int) -> tuple[Replica, Sequence[Effect]]:
+    def founding(
+        self, group: str, min_in_sync: int, replication: ReplicationMode = ReplicationMode.SYNC
+    ) -> tuple[Replica, Sequence[Effect]]:
         """Found a group whose register is empty; raise RegisterWentBack for a replica that is of a group."""
         if self.standing.group:
             raise RegisterWentBack(self.standing.group, f"epoch {self.standing.epoch}", "nothing")
-        record = record_changes.founded(group, self.me, epoch=1, min_in_sync=min_in_sync)
+        record = record_changes.founded(
+            group, self.me, epoch=1, min_in_sync=min_in_sync, replication=replication
+        )
         ask = Ask(0, record)
         return replace(self, asked=ask), (ask,)
 
@@ -292,7 +303,7 @@ class Replica:
         heard = role.heard(fetch.replica, min(fetch.held, fetch.place.end), log.end, now_ms)
         after = replace(self, role=heard)._confirming(log)
         effects: Sequence[Effect] = ()
-        if heard.may_join(fetch.replica, after.confirmed.end):
+        if heard.may_join(fetch.replica, after.confirmed.end, now_ms):
             after, effects = after._ask(record_changes.expanded(self._record, fetch.replica))
         return after, replace(answer, confirmed=after.confirmed.end), effects
 

@@ -106,8 +106,9 @@ def replica_at_work(
     stands = config.role == "auto"
     founds = f"{config.name}-{uuid.uuid4().hex[:12]}" if stands else ""
     service = ReplicationService(
-        replica, Policy(founds, config.min_in_sync, stands), StoreLog(operations), register, observer,
-        clock=clock,
+        replica,
+        Policy(founds, config.in_sync_needed, stands, config.replication, config.catch_up_bytes_per_s),
+        StoreLog(operations), register, observer, clock=clock,
     )  # fmt: skip
     hooks.tell(service)
     return service

@@ -12,7 +12,9 @@ from rocketq_broker.replication_service.log_healer import Health
 from rocketq_broker.replication_service.service import Status
 
 
-def described(broker: str, status: Status, view: LogView, health: Health, now_ms: int) -> ReplicationStatus:
+def described(
+    broker: str, status: Status, view: LogView, health: Health, fetched_bytes: int, now_ms: int
+) -> ReplicationStatus:
     """Return what one broker knows of its group."""
     replica, known = status.replica, status.replica.known
     record = known.record if known is not None else None
@@ -23,6 +25,7 @@ def described(broker: str, status: Status, view: LogView, health: Health, now_ms
         view.begin, view.end, view.held, replica.confirmed.end,
         _states(replica, record, view, now_ms) if record is not None else (),
         len(health.damaged), health.healed, health.healed_bytes, health.scrubbed_bytes,
+        record.replication if record is not None else "sync", fetched_bytes,
     )  # fmt: skip
 
 

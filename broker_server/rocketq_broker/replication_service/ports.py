@@ -34,8 +34,8 @@ class ReplicaLog(Protocol):
 
     def begin_at(self, begin: int, before: int) -> None: ...
 
-    def take_office(self, epoch: int) -> None:
-        """Write frames of this epoch from now on."""
+    def take_office(self, epoch: int, *, waits: bool) -> None:
+        """Write frames of this epoch from now on; without `waits` they are confirmed without `confirm`."""
         ...
 
     def leave_office(self, error: RocketqError) -> None:

@@ -23,11 +23,13 @@ from rocketq.errors import RocketqError
 from rocketq.errors.replication_errors import (
     ElectionRefused,
     EpochAhead,
+    InSyncSetUnsettled,
     NotEnoughReplicas,
     NotMaster,
     OutcomeUnknown,
     ReplicaUnknown,
 )
+from rocketq.model import ReplicationMode
 from rocketq_broker.replication.election import stands_at_ms
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member
@@ -50,6 +52,11 @@ log = structlog.get_logger("rocketq.broker.replica")
 
 #: A replica never does nothing for longer: its clock may have been set by a test meanwhile.
 IDLE_MS_MAX: Final = 1_000
+#: A master that does not wait refuses writes when an in-sync slave is behind for so many times the limit.
+UNSETTLED_FACTOR: Final = 2
+#: How many bytes of frames one fetch brings; the append that reaches it comes whole.
+FETCH_BYTES_MAX: Final = 4 * 1024 * 1024
+FETCH_BYTES_MIN: Final = 64 * 1024
 
 Reply = Callable[[object], None]
 
@@ -63,6 +70,17 @@ class Policy:
     min_in_sync: int
     #: Whether it stands for election by itself.
     stands: bool
+    #: Whether the master of a group that it founds waits for its slaves.
+    replication: ReplicationMode = ReplicationMode.SYNC
+    #: How fast it fetches while it is not in sync; 0: as fast as it can.
+    catch_up_bytes_per_s: int = 0
+
+    @property
+    def fetch_bytes(self) -> int:
+        """How many bytes of frames one fetch brings: of a slow one, what comes in a quarter of a second."""
+        if not self.catch_up_bytes_per_s:
+            return FETCH_BYTES_MAX
+        return max(FETCH_BYTES_MIN, min(FETCH_BYTES_MAX, self.catch_up_bytes_per_s // 4))
 
 
 @dataclass(slots=True)
@@ -103,6 +121,7 @@ class Conduct:
         self._read_ms = self._review_ms = self._fetch_ms = self._checkpoint_ms = now_ms
         self._ask_ms = 0
         self._is_fetching = False
+        self._fetch_began_ms = 0
         #: When the master was last heard, and whether a call to it has failed since.
         self._heard_ms = now_ms
         self._is_silent = False
@@ -113,6 +132,8 @@ class Conduct:
         self._command: _Command | None = None
         #: The epoch in which the broker serves as master; 0 if it does not.
         self._serves = 0
+        #: Under asynchronous replication: the in-sync set has been wrong for too long.
+        self._is_unsettled = False
 
     # --- the clock ------------------------------------------------------------------------
 
@@ -178,7 +199,9 @@ class Conduct:
             self._take(*self.replica.learned(known, self._log.view(), now_ms), now_ms)
         elif self.replica.asked is None and (self._policy.founds or self.replica.standing.group):
             # With a group of its own it raises: the register was emptied.
-            self._take(*self.replica.founding(self._policy.founds, self._policy.min_in_sync), now_ms)
+            policy = self._policy
+            founding = self.replica.founding(policy.founds, policy.min_in_sync, policy.replication)
+            self._take(*founding, now_ms)
         else:
             self._read_soon(now_ms)
 
@@ -218,8 +241,8 @@ class Conduct:
                 self._log.leave_office(OutcomeUnknown(self.group, self.replica.standing.epoch))
                 self._serves = 0
                 self._observer.left_office()
-            case TakeOffice(epoch):
-                self._log.take_office(epoch)
+            case TakeOffice(epoch, _, waits):
+                self._log.take_office(epoch, waits=waits)
                 self._review_ms = now_ms + self._times.review_ms
             case Follow(epoch):
                 self._heard_ms, self._is_silent, self._random = now_ms, False, self._jitter()
@@ -259,6 +282,8 @@ class Conduct:
             refusal = self._not_master()
         elif len(role.registered) < role.min_in_sync:
             refusal = NotEnoughReplicas(self.group, len(role.registered), role.min_in_sync)
+        elif self._is_unsettled:
+            refusal = InSyncSetUnsettled(self.group)
         if str(refusal) != str(self._refusal):
             self._refusal = refusal
             self._log.refuse_appends(refusal)
@@ -268,7 +293,20 @@ class Conduct:
     def _review(self, now_ms: int) -> None:
         if now_ms >= self._review_ms:
             self._review_ms = now_ms + self._times.review_ms
+            self._is_unsettled = self._lacks_slaves(now_ms)
             self._take(*self.replica.reviewed(self._log.view(), now_ms, self._times.in_sync_ms), now_ms)
+
+    def _lacks_slaves(self, now_ms: int) -> bool:
+        """Whether a slave that may be elected lacks more than a master that does not wait may risk.
+
+        The register has not taken it out of the set for as long, so another master may be there already.
+        """
+        role = self.replica.role
+        return (
+            isinstance(role, MasterRole)
+            and not role.waits
+            and bool(role.fallen_behind(now_ms, UNSETTLED_FACTOR * self._times.in_sync_ms))
+        )
 
     def fetched(self, fetch: Fetch, now_ms: int) -> FetchAnswer:
         """Answer a slave's fetch; raise what `rocketq.errors.replication_errors` has."""
@@ -295,23 +333,34 @@ class Conduct:
         fetch, master = self.replica.fetch(self._log.view()), self.master
         if fetch is not None and master is not None:
             self._is_fetching = True
+            self._fetch_began_ms = now_ms
             self._outside.fetch(master, fetch)
 
     def answered(self, answer: FetchAnswer, frames: RawFrames | None, now_ms: int) -> None:
         """Take the master's answer to a fetch, with its frames; raise CorruptFrame, ReplicationHalt."""
         self._is_fetching = False
-        self._fetch_ms = now_ms
+        self._fetch_ms = max(now_ms, self._fetch_began_ms + self._pace_ms(frames))
         if isinstance(self.replica.role, SlaveRole) and answer.place.epoch == self.replica.role.epoch:
             self._heard_ms, self._is_silent = now_ms, False
-        replica, step = self.replica.answered(answer, self._log.view())
+        view = self._log.view()
+        replica, step = self.replica.answered(answer, view)
         match step:
             case Append() if frames is not None:
                 self._log.append(frames)
-            case CutTo(end):
+            case CutTo(end, lost):
+                log.warning("log_cut", end=end, bytes=view.end - end, confirmed_bytes=lost)
                 self._log.cut(end)
-            case BeginAt(begin, before):
+            case BeginAt(begin, before, lost):
+                log.warning("log_begun_anew", begin=begin, confirmed_bytes=lost)
                 self._log.begin_at(begin, before)
         self._take(replica.synced(self._log.view()), (), now_ms)
+
+    def _pace_ms(self, frames: RawFrames | None) -> int:
+        """Return how long a fetch of these frames is to take at least: one that is in sync never waits."""
+        limit, record = self._policy.catch_up_bytes_per_s, self.record
+        if not limit or frames is None or record is None or self.replica.id in record.in_sync:
+            return 0
+        return frames.size * 1_000 // limit
 
     def fetch_failed(self, now_ms: int) -> None:
         """Take that the master did not answer, or refused."""
@@ -378,15 +427,19 @@ class Conduct:
         if now_ms >= command.ends_ms:
             why = "the slaves did not reach the end of the log, or the register did not answer, in time"
             self._refuse_command(ElectionRefused(command.successor or self.replica.id.number, why))
-        elif command.successor and self.replica.asked is None and self._all_is_confirmed():
+        elif command.successor and self.replica.asked is None and self._has_everything(command.successor):
             try:
                 self._take(*self.replica.handing_over(command.successor), now_ms)
                 self._call_register(now_ms)
             except RocketqError as error:
                 self._refuse_command(error)
 
-    def _all_is_confirmed(self) -> bool:
-        return self.replica.confirmed.end >= self._log.view().end
+    def _has_everything(self, successor: int) -> bool:
+        """Whether all that is written is confirmed, and the next master has it."""
+        end, role = self._log.view().end, self.replica.role
+        if self.replica.confirmed.end < end or not isinstance(role, MasterRole):
+            return False
+        return any(role.held_by(each) >= end for each in role.registered if each.number == successor)
 
     def _refuse_command(self, error: RocketqError) -> None:
         command, self._command = self._command, None

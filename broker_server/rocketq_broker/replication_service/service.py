@@ -50,8 +50,6 @@ from rocketq_broker.replication_service.times import ReplicationTimes
 from rocketq_broker.store.errors import ShipmentMisplaced
 from rocketq_broker.store.replica.raw_frames import RawFrames
 
-#: How many bytes of frames one fetch brings; the append that reaches it comes whole.
-FETCH_BYTES: Final = 4 * 1024 * 1024
 #: What a live replica of the same number may take to answer.
 NAMESAKE_TIMEOUT_MS: Final = 1_000
 _HEADS: Final = msgspec.json.Decoder(FetchHead)
@@ -125,6 +123,9 @@ class ReplicationService:
         self._fetches_fail = False
         #: Where the frames of the last answer were damaged: the master is told.
         self._damaged_at: int | None = None
+        self._fetch_bytes: Final = policy.fetch_bytes
+        #: Bytes of frames that came from masters, since the start.
+        self.fetched_bytes = 0
         #: Whether nobody else was found to be the replica of this number.
         self._is_checked = False
         self._registering = ThreadPoolExecutor(1, thread_name_prefix="rocketq-register")
@@ -278,13 +279,13 @@ class ReplicationService:
     def _call_master(self, master: Member, fetch: Fetch, confirmed: int) -> None:
         """On `rocketq-fetch`."""
         query = query_of(fetch) | {
-            "confirmed": confirmed, "max_bytes": FETCH_BYTES, "wait_ms": self._times.hold_ms,
+            "confirmed": confirmed, "max_bytes": self._fetch_bytes, "wait_ms": self._times.hold_ms,
             "damaged": self._damaged_at,
         }  # fmt: skip
         try:
             answer = self._transport.call(
                 "GET", master.address, FETCH_PATH, query=query, timeout_ms=self._times.fetch_timeout_ms,
-                hold_ms=self._times.hold_ms, answer_bytes_max=FETCH_BYTES + FRAME_BYTES_MAX,
+                hold_ms=self._times.hold_ms, answer_bytes_max=self._fetch_bytes + FRAME_BYTES_MAX,
             )  # fmt: skip
             head = _HEADS.decode(answer.headers.get(FETCH_HEADER, ""))
             found, frames = answer_of(head, answer.body)
@@ -303,6 +304,7 @@ class ReplicationService:
         self._damaged_at = None
         try:
             conduct.answered(answer, frames, now_ms)
+            self.fetched_bytes += frames.size if frames is not None else 0
         except (CorruptFrame, ShipmentMisplaced, StoreFull) as error:
             # Nothing was appended. The log is as it was, so the same frames are fetched again.
             if isinstance(error, CorruptFrame):

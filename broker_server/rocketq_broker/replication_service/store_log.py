@@ -37,8 +37,8 @@ class StoreLog:
     def begin_at(self, begin: int, before: int) -> None:
         self._operations.begin_at(begin, before)
 
-    def take_office(self, epoch: int) -> None:
-        self._operations.take_office(epoch)
+    def take_office(self, epoch: int, *, waits: bool) -> None:
+        self._operations.take_office(epoch, waits=waits)
 
     def leave_office(self, error: RocketqError) -> None:
         self._operations.leave_office(error)

@@ -56,7 +56,11 @@ CACHED_PULL_BYTES_MAX: Final = 5 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Whole frames that hold the asked messages, and where the queue stands."""
+    """Whole frames that hold the asked messages, and where the queue stands.
+
+    `behind` is how many bytes of the log lie between what was looked at and the confirmed end; 0 at the end
+    of the queue, and where salvage left nothing to tell it by.
+    """
 
     status: PullStatus
     next_offset: int
@@ -64,6 +68,7 @@ class PullResult:
     max_offset: int
     incarnation: str
     chunks: Sequence[Data]
+    behind: int = 0
 
 
 class StoreReads:
@@ -255,12 +260,20 @@ class StoreReads:
             stop = end if until is None else max(offset, min(end, until))
             selected = select(self._log, found, topic, offset, stop, chosen, max_bytes, max_messages)
             status = PullStatus.FOUND if selected.chunks else PullStatus.NO_MATCHED_MSG
-            return PullResult(status, selected.next_offset, low, end, config.incarnation, selected.chunks)
-        chunks, next_offset = reader.whole_frames(
-            self._log, found, topic, offset, end, max_bytes, max_messages
+            unit = found.read(selected.next_offset - 1, 1)[0]
+            behind = self._behind(int(unit["log_offset"]) + int(unit["size"]))
+            return PullResult(
+                status, selected.next_offset, low, end, config.incarnation, selected.chunks, behind
+            )
+        whole = reader.whole_frames(self._log, found, topic, offset, end, max_bytes, max_messages)
+        status = PullStatus.FOUND if whole.chunks else PullStatus.NO_MATCHED_MSG
+        return PullResult(
+            status, whole.next_offset, low, end, config.incarnation, whole.chunks, self._behind(whole.log_end)
         )
-        status = PullStatus.FOUND if chunks else PullStatus.NO_MATCHED_MSG
-        return PullResult(status, next_offset, low, end, config.incarnation, chunks)
+
+    def _behind(self, log_end: int) -> int:
+        """Return how far a log offset lies before the confirmed end; 0 for one that is not known."""
+        return max(0, self._ends.confirmed - log_end) if log_end else 0
 
     def query_by_key(self, query: KeyQuery) -> FoundMessages:
         """Return the messages with a key, newest first; raise TopicNotFound."""

@@ -126,7 +126,7 @@ class MessageStore(StoreReads):
                 housekeeping = Housekeeping(parts, writer, index, repair, watch, due)
                 operations = None
             else:
-                replica_rule = ReplicaRule(rule_of(config.flush), replica.waits)
+                replica_rule = ReplicaRule(rule_of(config.flush))
                 writer = LogWriter(parts, start.tail, replica_rule, replica.hooks(hooks))
                 housekeeping = Housekeeping(parts, writer, index, repair, watch, due, replica.on_log_moved)
                 operations = following(start, writer, index, housekeeping, replica_rule, replica, on_change)

@@ -8,8 +8,9 @@ log lacks some in the middle.
 The reader waits for a broker that does not answer (`brokerWaitMs`) and looks up its address again before
 each attempt. A broker that no NameServer knows is away; messages are lost only if their broker says so.
 
-A slave may serve a range, and may not have all of it yet. So only the word of a master counts that a message
-is not there: what a slave says is asked again of the master of its group.
+A range that lies far back is pulled from a slave, if its master suggests that (`rocketq.net.read_replicas`).
+A slave may not have all of a range yet. So only the word of a master counts that a message is not there: what
+a slave says is asked again of the master of its group.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class RangePulls:
                     yield piece
                     position, corrupt = piece.next_offset, 0
             except CorruptFrame as error:
+                self._connection.replicas.leave(self._range.queue)
                 corrupt += 1
                 if corrupt > 1:
                     found = self._diagnosed(position, error)
@@ -80,9 +82,34 @@ class RangePulls:
 
     def _pull(self, position: int) -> Pulled | DataLost:
         """Pull from `position`, or from the first offset there is, or say why nothing can come."""
+        from_slave = self._pulled_from_slave(position)
+        if from_slave is not None:
+            return from_slave
         pulled = self._answer(position, master_only=False)
         is_whole = isinstance(pulled, Pulled) and pulled.offset == position
         return pulled if is_whole else self._answer(position, master_only=True)
+
+    def _pulled_from_slave(self, position: int) -> Pulled | None:
+        """Pull from the slave that was suggested, if one was; None unless it brings the reader on."""
+        queue, replicas = self._range.queue, self._connection.replicas
+        try:
+            slave = replicas.slave(queue, lambda: self._connection.routes.route(queue.topic))
+        except RocketqError:
+            # No NameServer answers: the master's address is known from the plan.
+            return None
+        if slave is None:
+            return None
+        try:
+            pulled = self._pull_at(slave, position, master_only=False)
+        except RocketqError as error:
+            log.info("Going back to the master of %s: slave %s: %s", queue, slave.address, error.message)
+            replicas.failed(queue, slave)
+            return None
+        is_of_range = not self._range.incarnation or pulled.incarnation == self._range.incarnation
+        if is_of_range and pulled.next_offset > position:
+            return pulled
+        replicas.leave(queue)
+        return None
 
     def _answer(self, position: int, *, master_only: bool) -> Pulled | DataLost:
         queue = self._range.queue
@@ -115,22 +142,29 @@ class RangePulls:
         if self._broker is None:
             self._broker = self._connection.locate(queue.topic, queue.broker)
         try:
-            return self._broker.pull(
-                queue.topic,
-                queue.queue,
-                position,
-                max_bytes=self._pull_bytes,
-                end=self._range.end,
-                tag=self._options.filter.tags,
-                sql=self._options.filter.sql,
-                group=self._options.group,
-                master_only=master_only,
-            )
+            return self._pull_at(self._broker, position, master_only=master_only)
         except (BrokerUnreachable, NotMaster):
             # It may have come back elsewhere, or another one is master: the next try asks for the address.
             self._connection.routes.invalidate(queue.topic)
             self._broker = self._moved(self._broker)
             raise
+
+    def _pull_at(self, replica: BrokerApi, position: int, *, master_only: bool) -> Pulled:
+        """Make a pull, and take the replica that its answer suggests."""
+        queue = self._range.queue
+        pulled = replica.pull(
+            queue.topic,
+            queue.queue,
+            position,
+            max_bytes=self._pull_bytes,
+            end=self._range.end,
+            tag=self._options.filter.tags,
+            sql=self._options.filter.sql,
+            group=self._options.group,
+            master_only=master_only,
+        )
+        self._connection.replicas.heard(queue, pulled)
+        return pulled
 
     def _diagnosed(self, position: int, error: CorruptFrame) -> CorruptFrame:
         return error if self._broker is None else diagnosed(self._broker, self._range.queue, position, error)

@@ -78,6 +78,7 @@
     │   ├── RegisterUnavailable            REGISTER_UNAVAILABLE       503   `replication_errors`
     │   ├── AcceptorFailed                 ACCEPTOR_FAILED            503   `replication_errors`
     │   ├── NotEnoughReplicas              IN_SYNC_REPLICAS_NOT_ENOUGH 503  `replication_errors`
+    │   │   └── InSyncSetUnsettled         IN_SYNC_SET_UNSETTLED      503   `replication_errors`
     │   ├── OutcomeUnknown                 OUTCOME_UNKNOWN            503   `replication_errors`
     │   │   └── StageUnconfirmed           STAGE_UNCONFIRMED          503   `replication_errors`
     │   └── StoreFull                      STORE_FULL                 507
@@ -151,6 +152,7 @@ from rocketq.errors.replication_errors import (
     ElectionRefused,
     EpochAhead,
     ForeignReplica,
+    InSyncSetUnsettled,
     NotEnoughReplicas,
     NotMaster,
     OutcomeUnknown,
@@ -208,6 +210,7 @@ __all__ = [
     "ForeignReplica",
     "GroupDisabled",
     "GroupNotFound",
+    "InSyncSetUnsettled",
     "InternalError",
     "InvalidBatch",
     "InvalidConfiguration",

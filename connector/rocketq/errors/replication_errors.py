@@ -70,6 +70,25 @@ class NotEnoughReplicas(RemoteError):
         )
 
 
+class InSyncSetUnsettled(NotEnoughReplicas):
+    """A master that waits for no slave has not heard one of them for long, and the register does not answer.
+
+    So another replica may be master already. Nothing was stored.
+    """
+
+    code = "IN_SYNC_SET_UNSETTLED"
+
+    def __init__(self, group: str) -> None:
+        RemoteError.__init__(
+            self,
+            f"An in-sync replica of broker group {group!r} has fallen behind, and the register has not taken "
+            "it out of the in-sync set. If it becomes master, what is sent now is lost.",
+            hint="Send again. If this stays, see whether a majority of the register's NameServers (or of "
+            "etcd's members) runs, and whether the master reaches it.",
+            facts={"group": group},
+        )
+
+
 class OutcomeUnknown(RemoteError):
     """The broker left office while a call waited: another master may have what it wrote, or not."""
 

@@ -80,7 +80,7 @@ _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
 class Pulled:
     """The answer to one pull: whole frames as they lie in the log, and where the queue stands.
 
-    `offset` is what was asked for, `next_offset` where to go on.
+    `offset` is what was asked for, `next_offset` where to go on; `suggested` is the id of the replica to ask.
     """
 
     status: PullStatus
@@ -90,6 +90,7 @@ class Pulled:
     max_offset: int
     incarnation: str
     body: bytes | memoryview = field(repr=False)
+    suggested: int = MASTER_ID
 
     def slices(self, end: int | None = None) -> list[FrameSlice]:
         """Open the frames, cut to [offset, end); raise CorruptFrame."""
@@ -232,6 +233,7 @@ class BrokerApi(GroupApi):
             self._offset(answer, calls.MAX_OFFSET_HEADER),
             answer.headers.get(calls.INCARNATION_HEADER, ""),
             answer.body,
+            int(answer.headers.get(calls.SUGGESTED_BROKER_HEADER, MASTER_ID)),
         )
 
     def message(self, message_id: str) -> MessageDocument:

@@ -59,6 +59,7 @@ from rocketq_broker.data_plane.query_parameters import NUMBER_MAX, is_set, numbe
 from rocketq_broker.data_plane.reads import pull_formats as forms
 from rocketq_broker.filters.pull_filter import Filter, parse_filter
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.replication_service.read_advice import ReadAdvice
 from rocketq_broker.runtime import wait_keys as arrivals
 from rocketq_broker.store.store import MessageStore, PullResult
 
@@ -117,10 +118,12 @@ class PullProcessor:
         readers: Executor,
         decoding: DecodingRoom,
         check_office: Callable[[], None],
+        advice: ReadAdvice,
     ) -> None:
         """`readers` are threads that may wait for the disk; those of `executor` compute.
 
-        `check_office` raises unless this broker is by itself, or serves as master.
+        `check_office` raises unless this broker is by itself, or serves as master. `advice` says where a
+        reader should go on.
         """
         self._config = config
         self._check_office = check_office
@@ -131,8 +134,8 @@ class PullProcessor:
         self._executor = executor
         self._readers = readers
         self._decoding = decoding
+        self._advice = advice
         self._loop = asyncio.get_running_loop()
-        self._suggested = (SUGGESTED_BROKER_HEADER.encode(), b"%d" % MASTER_ID)
 
     async def handle(self, request: DataRequest) -> Answer | None:
         """Answer with what is there, or with what comes within `wait_ms`; None if the client left."""
@@ -144,11 +147,12 @@ class PullProcessor:
             return None
         # The call may have been held for long.
         self._check_call(call)
-        self._measurements.pulled(call.topic, call.group, _count(call, result), sum(map(len, result.chunks)))
+        size = sum(map(len, result.chunks))
+        self._measurements.pulled(call.topic, call.group, _count(call, result), size)
+        if self._advice.is_slave:
+            self._measurements.slave_read_bytes += size
         if call.form == FRAMES:
-            headers = self.place(
-                result.status, result.next_offset, result.min_offset, result.max_offset, result.incarnation
-            )
+            headers = self._place_of(call, result, result.next_offset)
             return Answer(200, [_FRAMES_TYPE, *headers], result.chunks)
         return await self._decoded(call, result)
 
@@ -241,23 +245,20 @@ class PullProcessor:
                 if woken is Woken.TIME_IS_UP:
                     return result
 
-    def place(self, status: PullStatus, next_: int, low: int, high: int, incarnation: str) -> Headers:
-        """Return the headers that say where the queue stands."""
-        return [
-            (_STATUS, status.encode()),
-            (_NEXT, b"%d" % next_),
-            (_MIN, b"%d" % low),
-            (_MAX, b"%d" % high),
-            (_INCARNATION, incarnation.encode()),
-            self._suggested,
-        ]
+    def _place_of(self, call: PullCall, result: PullResult, next_offset: int) -> Headers:
+        """Return the headers that say where the queue stands, and whom to ask next."""
+        suggested = self._advice.broker_id(call.queue, result.behind)
+        return _place(
+            result.status, next_offset, result.min_offset, result.max_offset, result.incarnation, suggested
+        )
 
     def place_of_error(self, error: OffsetOutOfRange) -> Headers:
         """Return the same headers for a refused offset: they say where to go on."""
         incarnation = self._store.topic(error.queue.topic).incarnation
-        return self.place(
-            PullStatus.OFFSET_ILLEGAL, error.corrected, error.min_offset, error.max_offset, incarnation
-        )
+        return _place(
+            PullStatus.OFFSET_ILLEGAL, error.corrected, error.min_offset, error.max_offset, incarnation,
+            MASTER_ID,
+        )  # fmt: skip
 
     async def _decoded(self, call: PullCall, result: PullResult) -> Answer:
         """Make the Arrow or JSON form, on a thread."""
@@ -284,9 +285,7 @@ class PullProcessor:
         factor = ARROW_FACTOR if call.form == ARROW_STREAM else JSON_FACTOR
         measure = partial(decoded_bytes, result.chunks, factor, call.offset, end)
         (chunks, next_offset), claim = await self._made(measure, make)
-        headers = self.place(
-            result.status, next_offset, result.min_offset, result.max_offset, result.incarnation
-        )
+        headers = self._place_of(call, result, next_offset)
         claim.shrink(sum(map(len, chunks)))
         return Answer(200, [(b"content-type", call.form.encode()), *headers], chunks, claim.release)
 
@@ -322,6 +321,17 @@ class PullProcessor:
         document, claim = await self._made(measure, make)
         claim.release()
         return document
+
+
+def _place(status: PullStatus, next_: int, low: int, high: int, incarnation: str, suggested: int) -> Headers:
+    return [
+        (_STATUS, status.encode()),
+        (_NEXT, b"%d" % next_),
+        (_MIN, b"%d" % low),
+        (_MAX, b"%d" % high),
+        (_INCARNATION, incarnation.encode()),
+        (_SUGGESTED, b"%d" % suggested),
+    ]
 
 
 def _read_call(request: DataRequest) -> PullCall:
@@ -393,7 +403,10 @@ def _read_message_id(identity: str, broker: str) -> tuple[str, int, int]:
 
 _FRAMES_ACCEPT: Final = FRAMES.encode()
 _FRAMES_TYPE: Final = (b"content-type", _FRAMES_ACCEPT)
-_STATUS, _NEXT, _MIN, _MAX, _INCARNATION = (
+_STATUS, _NEXT, _MIN, _MAX, _INCARNATION, _SUGGESTED = (
     name.encode()
-    for name in (STATUS_HEADER, NEXT_OFFSET_HEADER, MIN_OFFSET_HEADER, MAX_OFFSET_HEADER, INCARNATION_HEADER)
-)
+    for name in (
+        STATUS_HEADER, NEXT_OFFSET_HEADER, MIN_OFFSET_HEADER, MAX_OFFSET_HEADER, INCARNATION_HEADER,
+        SUGGESTED_BROKER_HEADER,
+    )
+)  # fmt: skip

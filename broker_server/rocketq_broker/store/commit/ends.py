@@ -75,16 +75,17 @@ class ReplicaRule:
     A master that does not wait for its slaves (asynchronous replication) has the local rule alone.
     """
 
-    def __init__(self, local: ConfirmRule, waits: bool) -> None:
+    def __init__(self, local: ConfirmRule) -> None:
         self._local = local
-        self._waits = waits
+        #: Whether a master waits for its slaves.
+        self.waits = True
         #: Whether this store has the writer on.
         self.in_office = False
         self._told = 0
 
     def __call__(self, ends: LogEnds) -> int:
         end = self._local(ends)
-        return end if self.in_office and not self._waits else min(end, self._told)
+        return end if self.in_office and not self.waits else min(end, self._told)
 
     def tell(self, end: int) -> None:
         """Let the confirmed end move up to `end`; it does not go back by this."""

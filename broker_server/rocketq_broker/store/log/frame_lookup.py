@@ -38,24 +38,37 @@ class Place(NamedTuple):
     offset: int
 
 
+class WholeFrames(NamedTuple):
+    """Frames of a queue, the queue offset after the last, and where the last one ends in the log."""
+
+    chunks: list[Data]
+    next_offset: int
+    log_end: int
+
+
 def whole_frames(
     log: CommitLog, queue: ConsumeQueue, topic: str, offset: int, end: int, max_bytes: int,
     max_messages: int | None,
-) -> tuple[list[Data], int]:  # fmt: skip
-    """Return the frames that hold [offset, ...) and the queue offset after the last; `offset` < `end`.
+) -> WholeFrames:  # fmt: skip
+    """Return the frames that hold [offset, ...); `offset` < `end`. Without any, `log_end` is 0.
 
     The frames before a damaged one are answered; the next pull begins at the damaged one. Raises
     CorruptQueue, or CorruptFrame if the first frame is damaged.
     """
     try:
-        frames, following = locate(log, queue, offset, end, max_bytes, max_messages)
-        return read(log, queue, topic, frames), following
+        return _whole(log, queue, topic, *locate(log, queue, offset, end, max_bytes, max_messages))
     except CorruptFrame as damage:
         damaged_from = queue.first_at(damage.offset)
         if damaged_from <= offset:
             raise
-    frames, following = locate(log, queue, offset, damaged_from, max_bytes, max_messages)
-    return read(log, queue, topic, frames), following
+    return _whole(log, queue, topic, *locate(log, queue, offset, damaged_from, max_bytes, max_messages))
+
+
+def _whole(
+    log: CommitLog, queue: ConsumeQueue, topic: str, frames: Sequence[Place], following: int
+) -> WholeFrames:
+    log_end = frames[-1].log_offset + frames[-1].size if frames else 0
+    return WholeFrames(read(log, queue, topic, frames), following, log_end)
 
 
 def locate(

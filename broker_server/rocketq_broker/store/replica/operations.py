@@ -39,14 +39,12 @@ class ReplicaHooks:
 
     `on_log_moved` is called when more is written or durable, or the log was cut: on the store's threads, so
     it must not wait. Local writes are refused with `refusal` until `take_office`. Senders whose messages are
-    safe here and wait for slaves are told `late_status` in the end. With `waits` the confirmed end of a
-    master moves by `confirm` alone; without, by the rule of the flush mode.
+    safe here and wait for slaves are told `late_status` in the end.
     """
 
     on_log_moved: Callable[[], None]
     refusal: RocketqError
     late_status: Callable[[], SendStatus] = lambda: SendStatus.FLUSH_SLAVE_TIMEOUT
-    waits: bool = True
 
     def hooks(self, hooks: WriterHooks) -> WriterHooks:
         """Return the log writer's hooks with those of the replica."""
@@ -154,9 +152,10 @@ class ReplicaOperations:
 
     # --- roles --------------------------------------------------------------------------
 
-    def take_office(self, epoch: int) -> int:
+    def take_office(self, epoch: int, *, waits: bool = True) -> int:
         """Turn the writer on; what it writes is of `epoch`. Return where that begins, the end of the log.
 
+        With `waits` the confirmed end moves by `confirm` alone; without, by the rule of the flush mode.
         The log is on disk by then. Raises ValueError for an epoch that is not above all in the log, and for
         a log that begins anew and is empty.
         """
@@ -169,7 +168,7 @@ class ReplicaOperations:
             self._follower.sync()
             self._standing.keep(followed_from=None)
             tail.epoch = epoch
-            self._rule.in_office = True
+            self._rule.waits, self._rule.in_office = waits, True
             self._writer.follow(False)
             self._writer.refuse_writes(OFFICE, None)
             self._writer.confirmation.confirm()

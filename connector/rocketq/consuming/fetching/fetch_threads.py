@@ -45,8 +45,10 @@ from rocketq.errors import (
 )
 from rocketq.model import MessageQueue
 from rocketq.net.broker_api import BrokerApi, Pulled, replica_of
+from rocketq.net.read_replicas import ReadReplicas
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
+from rocketq.protocol.documents.nameserver import TopicRoute
 
 log = logging.getLogger("rocketq.consuming.pull_consumer")
 
@@ -86,6 +88,7 @@ class Fetching:
         self.on_claim_lost: Callable[[str], None] = lambda broker: None
         self._transport, self._routes, self._filters = transport, routes, filters
         self._group, self._settings, self._clock = group, settings, clock
+        self._replicas = ReadReplicas(transport, clock)
         self.changed = Changes()
         self.prefetch = prefetch
         self._stopping = threading.Event()
@@ -195,6 +198,8 @@ class Fetching:
     def _pull(self, fetch: Fetch) -> None:
         queue = fetch.queue
         try:
+            if self._is_pulled_from_slave(fetch):
+                return
             api = self._api(queue.topic, queue.broker)
             try:
                 self._pull_from(api, fetch)
@@ -208,33 +213,69 @@ class Fetching:
 
     def _api(self, topic: str, broker: str) -> BrokerApi:
         """Return the calls to a broker of a topic."""
-        known = topic if topic in self._filters else self.stand_ins.get(broker, topic)
-        return replica_of(self._routes.route(known), broker, self._transport)
+        return replica_of(self._route(topic, broker), broker, self._transport)
+
+    def _route(self, topic: str, broker: str) -> TopicRoute:
+        return self._routes.route(topic if topic in self._filters else self.stand_ins.get(broker, topic))
+
+    def _is_pulled_from_slave(self, fetch: Fetch) -> bool:
+        """Pull from the slave that was suggested, if one was; return whether it brought the reader on.
+
+        A slave may know less than its master: of messages, of a topic, of who owns a queue. So whatever else
+        it answers is asked again of the master, at once.
+        """
+        queue = fetch.queue
+        slave = self._replicas.slave(queue, partial(self._route, queue.topic, queue.broker))
+        if slave is None:
+            return False
+        try:
+            pulled = self._pulled(slave, fetch)
+            brings_on = pulled.next_offset > fetch.offset and self._incarnation(fetch) == pulled.incarnation
+            if brings_on:
+                self._store_pulled(fetch, pulled, is_slave=True)
+                return True
+        except Closed:
+            raise
+        except (ClaimLost, QueueNotFound, TopicNotFound):
+            # Perhaps too new for the slave, and it knows at the next pull.
+            self._replicas.leave(queue)
+        except RocketqError as error:
+            log.info("Going back to the master of %s: slave %s: %s", queue, slave.address, error.message)
+            self._replicas.failed(queue, slave)
+        else:
+            self._replicas.leave(queue)
+        return False
 
     def _pull_from(self, api: BrokerApi, fetch: Fetch) -> None:
-        queue = fetch.queue
-        wanted = self._filters.get(queue.topic, MessageFilter())
-        with self.changed:
-            state = self.prefetch.current(fetch)
-            epoch = None if state is None else state.epoch
         try:
-            pulled = api.pull(
-                queue.topic,
-                queue.queue,
-                fetch.offset,
-                max_bytes=fetch.bytes_max,
-                tag=wanted.tag,
-                sql=wanted.sql,
-                group=self._group,
-                client_id=None if epoch is None else self._client_id,
-                epoch=epoch,
-            )
+            pulled = self._pulled(api, fetch)
         except OffsetOutOfRange as error:
             self._resume(api, fetch, error)
         else:
             self._store_pulled(fetch, pulled)
 
-    def _store_pulled(self, fetch: Fetch, pulled: Pulled) -> None:
+    def _pulled(self, api: BrokerApi, fetch: Fetch) -> Pulled:
+        """Make a pull, and take the replica that its answer suggests."""
+        queue = fetch.queue
+        wanted = self._filters.get(queue.topic, MessageFilter())
+        with self.changed:
+            state = self.prefetch.current(fetch)
+            epoch = None if state is None else state.epoch
+        pulled = api.pull(
+            queue.topic,
+            queue.queue,
+            fetch.offset,
+            max_bytes=fetch.bytes_max,
+            tag=wanted.tag,
+            sql=wanted.sql,
+            group=self._group,
+            client_id=None if epoch is None else self._client_id,
+            epoch=epoch,
+        )
+        self._replicas.heard(queue, pulled)
+        return pulled
+
+    def _store_pulled(self, fetch: Fetch, pulled: Pulled, *, is_slave: bool = False) -> None:
         incarnation = self._incarnation(fetch)
         if incarnation is None:
             return
@@ -247,7 +288,9 @@ class Fetching:
                 "%s has a gap: offsets [%d, %d) are not stored", fetch.queue, fetch.offset, slices[0].offset
             )
         with self.changed:
-            self.prefetch.store(fetch, slices, next_offset, pulled.max_offset)
+            state = self.prefetch.current(fetch)
+            known = state.known_max if state is not None and is_slave else 0
+            self.prefetch.store(fetch, slices, next_offset, max(known, pulled.max_offset))
 
     def _resume(self, api: BrokerApi, fetch: Fetch, error: OffsetOutOfRange) -> None:
         incarnation = self._incarnation(fetch)

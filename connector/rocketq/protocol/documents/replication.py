@@ -80,6 +80,10 @@ class ReplicationStatus:
     healed_bytes: Int64 = 0
     #: Bytes that were read to look for damage, since its start.
     scrubbed_bytes: Int64 = 0
+    #: "sync", or "async" for a group whose master waits for no slave.
+    replication: str = "sync"
+    #: Bytes of frames that this broker has got from masters since its start.
+    fetched_bytes: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)
