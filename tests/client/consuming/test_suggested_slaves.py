@@ -9,10 +9,10 @@ import pytest
 
 from rocketq import Client, StoredMessage
 from rocketq.errors import OffsetOutOfRange, SystemBusy, TopicNotFound
-from rocketq.model import Message
+from rocketq.model import Message, MessageQueue
 from rocketq.protocol.documents.broker import SUGGESTED_BROKER_HEADER
 from rocketq.protocol.message_schema import from_messages
-from tests.support.conditions import WAIT_MS
+from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.patience import PatientClient
 from tests.support.small_cluster import TOPIC, SmallBroker, SmallCluster, refusal
 from tests.support.small_server import Answer
@@ -81,10 +81,25 @@ def test_what_the_slave_has_is_read_there(small: SmallCluster, slave: SmallBroke
 def test_a_slave_without_the_newest_messages_holds_no_consumer_up(
     small: SmallCluster, slave: SmallBroker, mq: Client
 ) -> None:
-    fill(slave, FRAMES - 1)
-    slave.script["pull"] = [suggesting] * FRAMES
-    assert read(mq) == list(range(FRAME * FRAMES))
-    assert pulled_at_master(small) == [0, (FRAMES - 1) * FRAME]
+    """The consumer has heard of them, and waits only for newer ones."""
+    (master,), queue = small.brokers, MessageQueue(TOPIC, "broker-a", 0)
+    master.script["pull"] = []
+    with mq.pull_consumer(TOPIC, start="earliest", hold_ms=WAIT_MS) as consumer:
+        found: list[StoredMessage] = []
+        while len(found) < FRAME * FRAMES:
+            found += consumer.poll(timeout_ms=WAIT_MS)
+        consumer.pause(queue)
+        fill(master, FRAMES)
+        wait_until(lambda: consumer.lag()[queue] == FRAME * FRAMES)
+        fill(slave, 2 * FRAMES - 1)
+        master.script["pull"], slave.script["pull"] = [suggesting], [suggesting] * FRAMES
+        consumer.resume(queue)
+        while len(found) < 2 * FRAME * FRAMES:
+            messages = consumer.poll(timeout_ms=WAIT_MS)
+            assert messages, f"only {len(found)} came"
+            found += messages
+    assert [message.offset for message in found] == list(range(2 * FRAME * FRAMES))
+    assert pulled_at_master(small)[FRAMES:] == [FRAMES * FRAME, (2 * FRAMES - 1) * FRAME]
 
 
 @pytest.mark.parametrize(
