@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from rocketq.admin.cluster import ClusterAdmin, NameServerViews
-from rocketq.admin.replicas import GroupStandings, ReplicaStanding
 from rocketq.cli.terminal.connection import administration, nameservers_option
 from rocketq.cli.terminal.output import UNHEALTHY, output_option, say, show
 from rocketq.protocol.documents.nameserver import MASTER_ID, LiveBroker
+
+if TYPE_CHECKING:
+    from rocketq.admin.cluster import ClusterAdmin, NameServerViews
+    from rocketq.admin.replicas import ReplicaStanding
 
 COLUMNS: Final = (
     "nameserver",
@@ -74,6 +76,8 @@ def cluster(nameservers: str, output: str) -> int:
 
 def _replicas(admin: ClusterAdmin, found: NameServerViews) -> dict[str, dict[str, ReplicaStanding]]:
     """Return how the replicas of each group are that has some, by the name of the group and by address."""
+    from rocketq.admin.replicas import GroupStandings
+
     groups = {
         live.identity.broker
         for view in found.views.values()
