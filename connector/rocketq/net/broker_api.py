@@ -11,7 +11,7 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
@@ -25,7 +25,6 @@ from rocketq.net.transport import (
     TransportFailure,
     path_of,
 )
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
@@ -61,9 +60,12 @@ from rocketq.protocol.documents.sinks import (
     StagedAnswer,
     StageName,
 )
-from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.json_codec import decode
 from rocketq.protocol.send_number import NUMBER, SendNumber
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from rocketq.protocol.frame_slices import FrameSlice
 
 T = TypeVar("T")
 
@@ -94,6 +96,8 @@ class Pulled:
 
     def slices(self, end: int | None = None) -> list[FrameSlice]:
         """Open the frames, cut to [offset, end); raise CorruptFrame."""
+        from rocketq.protocol.frame_slices import open_frames  # it loads Arrow, and control calls need none
+
         return open_frames(self.body, self.offset, end)
 
     def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
@@ -101,6 +105,8 @@ class Pulled:
 
         See `open_within_budget`. Raises CorruptFrame if the first one is damaged.
         """
+        from rocketq.protocol.frame_slices import iter_frames, open_within_budget
+
         found, stopped_at = open_within_budget(iter_frames(self.body, self.offset), inflated_bytes_max)
         return found, self.next_offset if stopped_at is None else stopped_at
 
