@@ -79,6 +79,11 @@ class SendStatus(StrEnum):
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the master has the message, and the slaves that are to have it did not say so in time."""
+        return self in (SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE)
+
 
 class PullStatus(StrEnum):
     """RocketMQ's PullStatus."""

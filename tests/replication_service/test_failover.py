@@ -12,6 +12,7 @@ from tests.support.replicated_run import (
     STRIKES,
     ReplicatedRun,
     kill_master,
+    lose_disk_of_master,
     pause_master,
     rolling_restart,
 )
@@ -31,7 +32,7 @@ def etcd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_messages_survive_the_loss_of_one_master_after_another(tmp_path: Path, etcd: str) -> None:
     with ReplicatedRun(tmp_path, seed=1, nameservers=1, etcd=etcd) as run:
-        strikes = (kill_master,) if etcd else (kill_master, pause_master)
+        strikes = (kill_master,) if etcd else (lose_disk_of_master, pause_master)
         for strike in strikes:
             run.live(strike)
         assert run.status().epoch > len(strikes)

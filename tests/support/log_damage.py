@@ -24,6 +24,15 @@ def frames_of(directory: Path) -> list[Frame]:
     return list(log.frames(log.begin))
 
 
+def log_below(directory: Path, end: int) -> bytes:
+    """The bytes of a log up to an end."""
+    log, found = log_of(directory), list[bytes]()
+    for start in log.starts:
+        if start < end:
+            found.append(bytes(log.read(start, min(log.size_of(start), end - start))))
+    return b"".join(found)
+
+
 def damage(directory: Path, headers: Iterable[FrameHeader]) -> None:
     """Flip a bit in the middle of each of these frames."""
     log = log_of(directory)

@@ -7,8 +7,9 @@ all replicas: what any of them has shown once must stay.
 from __future__ import annotations
 
 import random
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +22,10 @@ from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.replication import ReplicationStatus
+from rocketq.protocol.frame_slices import FrameSlice
 from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.crash_history import History, Message, check
+from tests.support.log_damage import log_below
 from tests.support.patience import PATIENT, PatientClient
 
 GROUP: Final = "broker-a"
@@ -40,40 +43,58 @@ class ReplicatedRun:
     ) -> None:
         """`etcd` is the address of one that keeps the register in place of the NameServers."""
         self.rng = random.Random(seed)
-        register = ["--etcd", etcd] if etcd else []
+        self._register = ["--etcd", etcd] if etcd else []
         self.cluster = LocalCluster(
-            1, nameservers, directory, "sync", replicas=replicas,
-            broker_arguments=["--segment-bytes", "100000", *register],
-        )  # fmt: skip
+            1, nameservers, directory, "sync", replicas=replicas, broker_arguments=self.broker_arguments
+        )
         self.history = History()
         self.acks = 0
         #: Sends that had no answer until their time was over, or were refused.
         self.failures = 0
-        self._lock = threading.Lock()
-        self._ending = threading.Event()
+        self.lock = threading.Lock()
+        self.ending = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._transport = Transport(PATIENT)
+        self.transport = Transport(PATIENT)
         self.faults: list[BaseException] = []
 
     def __enter__(self) -> ReplicatedRun:
         self.cluster.start()
         self.admin = ClusterAdmin(self.cluster.nameservers)
-        request = CreateTopicRequest(read_queues=len(PRODUCERS), write_queues=len(PRODUCERS))
+        request = CreateTopicRequest(self.queues, self.queues)
         self.admin.topics.create(TOPIC, request, wait_ms=WAIT_MS)
-        for queue, name in enumerate(PRODUCERS):
-            self._begin(self._produce, name, queue)
-        self._begin(self._read)
+        self.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        for thread in self._threads:
-            thread.join()
+        self.end()
         self.admin.close()
-        self._transport.close()
+        self.transport.close()
         self.cluster.close()
 
-    def _begin(self, work: Callable[..., None], *arguments: object) -> None:
+    @property
+    def queues(self) -> int:
+        """How many queues the topic has: one for each producer."""
+        return len(PRODUCERS)
+
+    def broker_arguments(self, _: str) -> list[str]:
+        """What the process of a broker is told more."""
+        return ["--segment-bytes", "100000", *self._register]
+
+    def begin(self) -> None:
+        """Begin what goes on."""
+        for queue, name in enumerate(PRODUCERS):
+            self.go(self._produce, name, queue)
+        self.go(self._read)
+
+    def end(self) -> None:
+        """End what goes on."""
+        self.ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def go(self, work: Callable[..., None], *arguments: object) -> None:
+        """Have something go on on a thread of its own until `ending`."""
+
         def run() -> None:
             try:
                 work(*arguments)
@@ -89,17 +110,17 @@ class ReplicatedRun:
     def _produce(self, name: str, queue: int) -> None:
         with PatientClient(self.cluster.nameservers) as client:
             producer, number = client.producer(), 0
-            while not self._ending.is_set():
+            while not self.ending.is_set():
                 message, number = Message(name, number), number + 1
                 try:
                     place = MessageQueue(TOPIC, GROUP, queue)
                     result = producer.send(TOPIC, message.encode(), queue=place, timeout_ms=WAIT_MS)
                 except RocketqError:
                     self.failures += 1
-                    with self._lock:
+                    with self.lock:
                         self.history.doubt([message], queue)
                     continue
-                with self._lock:
+                with self.lock:
                     if result.status is SendStatus.SEND_OK:
                         self.history.ack([message], queue, result.offset)
                         self.acks += 1
@@ -108,15 +129,15 @@ class ReplicatedRun:
 
     def _read(self) -> None:
         rng, offsets = random.Random(0), dict[tuple[str, int], int]()
-        while not self._ending.wait(0.02):
-            name, queue = rng.choice(list(self.cluster.brokers)), rng.randrange(len(PRODUCERS))
-            api = BrokerApi(self._transport, GROUP, self.cluster.brokers[name], timeout_ms=1_000)
+        while not self.ending.wait(0.02):
+            name, queue = rng.choice(list(self.cluster.brokers)), rng.randrange(self.queues)
+            api = BrokerApi(self.transport, GROUP, self.cluster.brokers[name], timeout_ms=1_000)
             at = offsets.get((name, queue), 0)
             try:
                 found, after = pulled(api, queue, at)
             except RocketqError:
                 continue
-            with self._lock:
+            with self.lock:
                 self.history.observe({queue: found})
             offsets[name, queue] = after
 
@@ -149,46 +170,52 @@ class ReplicatedRun:
     @property
     def master(self) -> str:
         """The name of the master's process."""
-        address = self.status().master
-        return next(name for name, each in self.cluster.brokers.items() if each == address)
+        status = self.status()
+        assert status.role == "master"
+        return f"{GROUP}.{status.number}"
+
+    def slaves(self) -> list[str]:
+        master = self.master
+        return [name for name in self.cluster.brokers if name != master]
 
     def slave(self) -> str:
-        master = self.master
-        return self.rng.choice([name for name in self.cluster.brokers if name != master])
+        return self.rng.choice(self.slaves())
 
     # --- what must hold -------------------------------------------------------------------
 
     def check(self) -> None:
         """End the producers, and hold what each replica has against the history."""
-        self._ending.set()
-        for thread in self._threads:
-            thread.join()
+        self.end()
         assert not self.faults, self.faults
         wait_until(self.is_whole)
         end = self.status().end
         for address in self.cluster.brokers.values():
-            api = BrokerApi(self._transport, GROUP, address)
+            api = BrokerApi(self.transport, GROUP, address)
             wait_until(lambda api=api: self._confirmed(api) >= end)  # type: ignore[misc]
-            found = {queue: pulled(api, queue, 0)[0] for queue in range(len(PRODUCERS))}
+            found = {queue: pulled(api, queue, 0)[0] for queue in range(self.queues)}
             violations = check(self.history, found, {})
             assert not violations, "\n".join(map(str, violations[:20]))
+        logs = {name: log_below(self.cluster.data_dir / name, end) for name in self.cluster.brokers}
+        assert len(set(logs.values())) == 1, {name: len(log) for name, log in logs.items()}
 
     def _confirmed(self, api: BrokerApi) -> int:
-        return ReplicationApi(self._transport, GROUP, api.address).status().confirmed
+        return ReplicationApi(self.transport, GROUP, api.address).status().confirmed
 
 
 def pulled(api: BrokerApi, queue: int, offset: int) -> tuple[list[tuple[int, Message]], int]:
     """Return what one replica shows of a queue from an offset on, and where that ends."""
     found: list[tuple[int, Message]] = []
-    while True:
-        answer = api.pull(TOPIC, queue, offset)
-        if answer.status is not PullStatus.FOUND:
-            return found, offset
-        found += [
-            (piece.offset + index, Message.decode(body))
-            for piece in answer.slices()
-            for index, body in enumerate(piece.batch.column("body").to_pylist())
-        ]
+    for piece in frames_pulled(api, queue, offset):
+        bodies = piece.batch.column("body").to_pylist()
+        found += [(piece.offset + index, Message.decode(body)) for index, body in enumerate(bodies)]
+        offset = piece.offset + len(bodies)
+    return found, offset
+
+
+def frames_pulled(api: BrokerApi, queue: int, offset: int) -> Iterator[FrameSlice]:
+    """Yield the messages that one replica shows of a queue from an offset on, frame by frame."""
+    while (answer := api.pull(TOPIC, queue, offset)).status is PullStatus.FOUND:
+        yield from answer.slices()
         offset = answer.next_offset
 
 
@@ -212,6 +239,14 @@ def pause_slave(run: ReplicatedRun) -> Callable[[], None]:
     return _pause(run, run.slave())
 
 
+def lose_disk_of_master(run: ReplicatedRun) -> Callable[[], None]:
+    return _lose_disk(run, run.master)
+
+
+def lose_disk_of_slave(run: ReplicatedRun) -> Callable[[], None]:
+    return _lose_disk(run, run.slave())
+
+
 def hand_over(run: ReplicatedRun) -> Callable[[], None]:
     run.admin.replicas.hand_over(GROUP)
     return lambda: None
@@ -220,7 +255,7 @@ def hand_over(run: ReplicatedRun) -> Callable[[], None]:
 def rolling_restart(run: ReplicatedRun) -> Callable[[], None]:
     """What docs/replication.md says of planned work: each slave in turn, a handover, the former master."""
     former = run.master
-    for name in [name for name in run.cluster.brokers if name != former]:
+    for name in run.slaves():
         run.cluster.restart(name)
         wait_until(run.is_whole)
     run.admin.replicas.hand_over(GROUP)
@@ -229,12 +264,20 @@ def rolling_restart(run: ReplicatedRun) -> Callable[[], None]:
 
 
 STRIKES: Final[tuple[Strike, ...]] = (
-    kill_master, pause_master, kill_slave, kill_nameserver, pause_slave, hand_over,
+    kill_master, pause_master, kill_slave, kill_nameserver, pause_slave, hand_over, lose_disk_of_master,
+    lose_disk_of_slave,
 )  # fmt: skip
 
 
 def _kill(run: ReplicatedRun, name: str) -> Callable[[], None]:
     run.cluster.kill(name)
+    return lambda: run.cluster.restart(name)
+
+
+def _lose_disk(run: ReplicatedRun, name: str) -> Callable[[], None]:
+    """Kill a broker, and let it come back with an empty directory."""
+    run.cluster.kill(name)
+    shutil.rmtree(run.cluster.data_dir / name)
     return lambda: run.cluster.restart(name)
 
 

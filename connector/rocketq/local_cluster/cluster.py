@@ -20,7 +20,7 @@ import string
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,14 +60,14 @@ class LocalCluster:
         broker_port: int = 0,
         replicas: int = 1,
         nameserver_arguments: Sequence[str] = (),
-        broker_arguments: Sequence[str] = (),
+        broker_arguments: Sequence[str] | Callable[[str], Sequence[str]] = (),
     ) -> None:
         """Describe the cluster; nothing runs before `start`.
 
         Without `data_dir` a temporary directory is used and removed by `close`. A port is that
         of the first server of its kind, the next ones take the following ports; 0 takes any free
         one. Of each broker group there are so many `replicas`, each a process. The arguments are appended to
-        each server's own, as on its command line.
+        each server's own, as on its command line; those of brokers may depend on the name of the process.
         """
         if not 1 <= brokers <= BROKERS_MAX:
             raise InvalidConfiguration("brokers", brokers, f"a local cluster has 1 to {BROKERS_MAX}")
@@ -80,7 +80,7 @@ class LocalCluster:
         self.data_dir = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="rocketq-"))
         self._temporary = data_dir is None
         self._nameserver_arguments = tuple(nameserver_arguments)
-        self._broker_arguments = tuple(broker_arguments)
+        self._broker_arguments = broker_arguments
         (self.data_dir / "logs").mkdir(parents=True, exist_ok=True)
         self._nameservers = [
             self._nameserver(n, nameserver_port + n if nameserver_port else 0) for n in range(nameservers)
@@ -231,9 +231,13 @@ class LocalCluster:
             *("--nameservers", ",".join(self.nameservers), "--flush", str(self.flush)),
             # After a crash on a directory that was emptied, a broker waits for its own former lease.
             "--wait-for-name",
-            *self._broker_arguments,
+            *self._arguments_of(name),
         ]
         return ServerProcess(name, "rocketq_broker", arguments, port=port, log=self._log_path(name))
+
+    def _arguments_of(self, broker: str) -> Sequence[str]:
+        given = self._broker_arguments
+        return given(broker) if callable(given) else given
 
     def _log_path(self, name: str) -> Path:
         return self.data_dir / "logs" / f"{name}.log"
@@ -247,7 +251,7 @@ class LocalCluster:
         with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(5.0)) as http:
             for process in brokers:
                 group, number = self._members[process.name]
-                known_as = _advertised(self._broker_arguments) or process.address
+                known_as = _advertised(self._arguments_of(process.name)) or process.address
                 while not _is_ready(http, process, _Known(group, number, known_as), watching):
                     if not process.running or time.monotonic() > deadline:
                         why = "it was not registered in time" if process.running else "it ended"

@@ -149,7 +149,7 @@ class BrokerApi(GroupApi):
         query: Query = {
             "queue": ",".join(map(str, queues)) or None, NUMBER: None if number is None else number.text
         }  # fmt: skip
-        return self._post(topic, query, stream, _STREAM_BODY, SendAnswer, timeout_ms)
+        return self._noted(self._post(topic, query, stream, _STREAM_BODY, SendAnswer, timeout_ms))
 
     def send_one(
         self, topic: str, queue: int, query: str, body: bytes, *, timeout_ms: int | None = None
@@ -165,7 +165,13 @@ class BrokerApi(GroupApi):
             )
         except TransportFailure as failure:
             raise self._unreachable(failure) from failure
-        return decode(answer, SendAnswer, f"the answer of {self._title} at {self.address}")
+        return self._noted(decode(answer, SendAnswer, f"the answer of {self._title} at {self.address}"))
+
+    def _noted(self, answer: SendAnswer) -> SendAnswer:
+        """Take the answer to a send: a master whom no slave follows may have been replaced."""
+        if answer.status.is_unconfirmed:
+            self._tell_lost()
+        return answer
 
     def _post(
         self, topic: str, query: Query, body: Body, headers: dict[str, str], kind: type[T],

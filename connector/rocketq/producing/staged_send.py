@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rocketq.errors import RemoteError
 from rocketq.errors.replication_errors import StageUnconfirmed
@@ -19,9 +19,6 @@ from rocketq.net.broker_api import BrokerApi
 from rocketq.net.send_slot import SendSlot
 from rocketq.producing.attempts.parcels import Content, Parcel, stream_of
 from rocketq.protocol.documents.sinks import Participant, StageName
-
-#: Stored at the master only: not enough to be named by a commit.
-_UNCONFIRMED: Final = frozenset({SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class StagedPost:
     ) -> list[StagedSlice]:
         queues = [s.queue.queue for s in parcel.slices]
         answer = broker.stage(self.name, parcel.topic, queues, content, timeout_ms=timeout_ms)
-        if answer.status in _UNCONFIRMED:
+        if answer.status.is_unconfirmed:
             # Another master would lack it, and a commit that names it would be refused.
             raise StageUnconfirmed(answer.broker, answer.status)
         if len(answer.staged) != len(parcel.slices):

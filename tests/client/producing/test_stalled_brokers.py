@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from rocketq import Client, MessageQueue, SendFailed, StoreFull, SystemBusy
+from rocketq import Client, Message, MessageQueue, SendFailed, SendStatus, StoreFull, SystemBusy
 from rocketq.errors import NoPermission, TopicNotFound
 from rocketq.protocol.hashing import hash_value
 from tests.support.patience import PatientClient
@@ -203,3 +203,19 @@ def test_a_refusal_does_not_hide_that_an_earlier_attempt_may_have_stored(
         producer.send(TOPIC, b"x")
     assert caught.value.facts["may_be_stored"] is True
     assert len(caught.value.facts["attempts"]) == 3
+
+
+@pytest.mark.parametrize("status", [SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE])
+def test_a_master_whose_slaves_do_not_follow_may_have_been_replaced(
+    small: SmallCluster, mq: Client, status: SendStatus
+) -> None:
+    with mq.producer() as producer:
+        producer.send(TOPIC, b"confirmed")
+        producer.send(TOPIC, b"confirmed, too")
+        assert small.route_questions() == 1
+        for broker in small.brokers:
+            broker.status = status
+        assert producer.send(TOPIC, b"one").status is status
+        assert producer.send_batch(TOPIC, [Message(b"two")])[0].status is status
+        producer.send(TOPIC, b"three")
+    assert small.route_questions() == 3, "once to begin with, and once after each answer without slaves"

@@ -158,7 +158,8 @@ class Delivery:
         found = known.masters.get(broker)
         if found is None:
             others = any(queue.broker != broker for queue in known.queues)
-            found = known.masters[broker] = (master_of(known.route, broker, self._transport), others)
+            master = master_of(known.route, broker, self._transport, self._routes.invalidate)
+            found = known.masters[broker] = (master, others)
         return found
 
     def send(
