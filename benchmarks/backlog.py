@@ -18,7 +18,7 @@ from benchmarks.kit import data, servers
 from benchmarks.kit.http import Connection, drive, get, post
 from benchmarks.kit.instrument import Options, introduce, options, report, say
 from benchmarks.kit.servers import Server
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, MAX_OFFSET_HEADER
 
 MESSAGES: Final = 20_000_000

@@ -23,7 +23,7 @@ from benchmarks.kit import data, servers
 from benchmarks.kit.http import Connection, get, post, request
 from benchmarks.kit.instrument import Contestant, Options, alternate, introduce, options, report, say
 from benchmarks.kit.servers import Server
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 
 SENDS: Final = "/v1/topics/sends"

@@ -32,7 +32,7 @@ from benchmarks.kit.senders import drive_small
 from benchmarks.kit.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.rules.delivery_time import stored_times, with_times
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from benchmarks.kit import data
 from benchmarks.kit.instrument import introduce, options, report, say
-from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.store import MessageStore, QueueBatch

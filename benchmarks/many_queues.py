@@ -16,7 +16,7 @@ from benchmarks.append import create_topic
 from benchmarks.kit import data, servers
 from benchmarks.kit.http import Connection, get, post
 from benchmarks.kit.instrument import introduce, options, report, say
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 
 TOPICS: Final = 1_000

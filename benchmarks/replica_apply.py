@@ -19,7 +19,7 @@ from benchmarks.kit import data
 from benchmarks.kit.instrument import Contestant, alternate, compare, introduce, options, report, say
 from rocketq.errors.replication_errors import NotMaster
 from rocketq.model import FlushMode
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.system.durability import sync_file
 from rocketq_broker.store.config import StoreConfig

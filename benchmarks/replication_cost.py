@@ -21,7 +21,7 @@ from benchmarks.kit.http import Connection, drive, post, request
 from benchmarks.kit.instrument import Contestant, Options, alternate, introduce, options, report, say
 from rocketq import LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 
 CONNECTIONS: Final = 4

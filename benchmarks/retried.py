@@ -23,7 +23,7 @@ from benchmarks.kit.instrument import Contestant, Options, alternate, compare, i
 from benchmarks.kit.servers import Server
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 from rocketq.protocol.documents.groups import Heartbeat, QueueOfTopic, Subscription
 from rocketq.protocol.documents.send_backs import FailedMessage, SendBackOutcome, SendBackRequest

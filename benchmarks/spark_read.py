@@ -16,7 +16,7 @@ from benchmarks.kit.http import Connection, post
 from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.kit.spark_ceilings import prepare, timed
 from rocketq import Client, LocalCluster
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM
 
 QUEUES: Final = 8

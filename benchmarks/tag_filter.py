@@ -22,7 +22,8 @@ from benchmarks.kit import data, servers
 from benchmarks.kit.http import Connection, get, post
 from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.kit.servers import Server
-from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, NEXT_OFFSET_HEADER
 from rocketq.protocol.frame_slices import open_frames
 

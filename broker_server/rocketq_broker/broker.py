@@ -47,8 +47,8 @@ from rocketq_broker.groups.membership import Membership
 from rocketq_broker.groups.producers import Producers
 from rocketq_broker.master_duties import Duties
 from rocketq_broker.metrics.broker_metrics import Measurements
+from rocketq_broker.registration.directory_lock import locked_store
 from rocketq_broker.registration.registrar import Registrar
-from rocketq_broker.registration.store_identity import locked_store
 from rocketq_broker.replication_service.assembly import (
     LogHooks,
     RegisterOfGroup,

@@ -19,7 +19,7 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import main
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.sinks import CommitBatchRequest, StageName
 from rocketq.protocol.message_schema import from_messages

@@ -22,7 +22,7 @@ from rocketq.model import Message as Sent
 from rocketq.model import PullStatus, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
 from rocketq.protocol.message_schema import from_messages
 from tests.support.crash_history import History, Message, check

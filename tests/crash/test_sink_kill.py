@@ -21,7 +21,7 @@ from rocketq.errors.sink_errors import BatchAlreadyDecided, BatchDiffers
 from rocketq.model import Message, PullStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.sinks import CommitBatchRequest, Participant, Staged, StageName
 from rocketq.protocol.message_schema import from_messages

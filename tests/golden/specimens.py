@@ -24,7 +24,8 @@ from rocketq import errors
 from rocketq.clock import ManualClock
 from rocketq.errors import message_errors
 from rocketq.model import GroupKind, Message, MessageQueue, StartFrom, TimerId, TransactionState
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate, write_stream
 from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
     CommitOffsetsRequest,

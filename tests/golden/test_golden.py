@@ -13,7 +13,8 @@ from rocketq.clock import ManualClock
 from rocketq.errors import SendOutdated
 from rocketq.errors.documents import from_document
 from rocketq.model import Appended, GroupKind, MessageQueue, PullStatus, QueueOffsets, StartFrom, TimerId
-from rocketq.protocol.arrow.stream_reader import read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import GroupOffset
 from rocketq.protocol.documents.groups import GroupSettings, StartRule
 from rocketq.protocol.frame import scan

@@ -17,7 +17,7 @@ from rocketq.http_server.admission import Admission, Head, accepted_hosts, hosts
 from rocketq.http_server.permissions import CLUSTER, NO_ROUTE, NamedResource, Permission, Resource, Rule
 from rocketq.http_server.runner import ServerThread
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, OCTET_STREAM
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker import app as broker_app

@@ -32,7 +32,8 @@ import pyarrow as pa
 from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.errors.documents import from_document
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch, read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_batch, read_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate, write_stream
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset, decode, encode
 from rocketq.protocol.documents.nameserver import BrokerData, QueueData, TopicRoute
 from rocketq.protocol.frame import FrameKind, peek, scan

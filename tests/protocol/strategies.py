@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.frame import DURABLE_LAG_MAX, FrameKind, encode
 from rocketq.protocol.message_schema import from_messages
 

@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import (
-    METADATA_BYTES_MAX,
-    encapsulate,
-    read_batch,
-    read_stream,
-    write_stream,
-)
+from rocketq.protocol.arrow.stream_reader import METADATA_BYTES_MAX, read_batch, read_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate, write_stream
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
 from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 from tests.protocol.strategies import CODECS, batches

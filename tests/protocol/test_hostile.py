@@ -15,7 +15,8 @@ import pytest
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream, write_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate, write_stream
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
 
 MIB = 1024 * 1024

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rocketq.model import Message
 from rocketq.protocol.arrow.small_messages import FEW_MESSAGES, encapsulate_messages
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch, read_stored
+from rocketq.protocol.arrow.stream_reader import read_batch, read_stored
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.message_schema import from_messages
 
 MESSAGES = st.lists(

@@ -13,7 +13,7 @@ from rocketq.errors.replication_errors import ElectionRefused, InSyncSetUnsettle
 from rocketq.model import Message, PullStatus, ReplicationMode, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.config import BrokerConfig

@@ -23,7 +23,7 @@ from rocketq.model import Message, MessageQueue, PullStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.replication import FETCH_PATH
 from rocketq.protocol.message_schema import from_messages

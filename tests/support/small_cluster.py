@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from rocketq.errors import OffsetOutOfRange, RocketqError, RouteNotFound
 from rocketq.model import Appended, QueueOffsets, SendStatus
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_stream
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.documents.broker import (
     CommitOffsetsRequest,

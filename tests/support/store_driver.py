@@ -18,7 +18,7 @@ from typing import Any
 from rocketq.clock import Clock
 from rocketq.errors import RocketqError
 from rocketq.model import FlushMode, Message, PullStatus, TopicConfig
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, CreateTopicRequest, GroupOffset
 from rocketq.protocol.frame_slices import FrameSlice, open_frames
 from rocketq.protocol.message_schema import from_messages

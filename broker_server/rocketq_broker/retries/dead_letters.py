@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rocketq.errors import Conflict, InvalidRequest, RocketqError, TopicNotFound
 from rocketq.model import MessageQueue, Perm
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents.send_backs import (
     RESENT_LETTERS_MAX,
     DeadLetterMarks,

@@ -28,7 +28,7 @@ import structlog
 from rocketq.clock import Clock
 from rocketq.errors import InvalidRequest, RocketqError
 from rocketq.model import MessageQueue
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.send_backs import (
     SEND_BACK_MESSAGES_MAX,

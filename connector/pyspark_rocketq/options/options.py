@@ -1,9 +1,9 @@
 """The options of the source and the sink: parsed once, refused early, then frozen values.
 
-Spark hands options over as text with the keys in lower case, adds some of its own, and
-checks none. Here every key must be known *for what it is used for* (batch read, stream
-read, batch write, stream write): an option that is accepted and then ignored is a
-question the user has to debug. An unknown one is answered with the nearest known name.
+Spark hands options over as text with the keys in lower case, adds some of its own, and checks none.
+Here every key must be known *for what it is used for* (batch read, stream read, batch write, stream
+write): an option that is accepted and then ignored would be hard to notice. An unknown one is
+answered with the nearest known name.
 
 Names are the Kafka connector's wherever the meaning is equal.
 """
@@ -35,7 +35,7 @@ from rocketq.protocol.documents.broker import WAIT_MS_MAX
 from rocketq.protocol.documents.sinks import OnDecided
 from rocketq.protocol.rules.reserved_names import is_reserved_group, is_reserved_topic
 
-#: With fewer messages together ranges share a partition: reading them takes less time than one more task.
+#: Ranges with fewer messages in total share a partition: one more task takes longer than reading them.
 SMALL_RANGE_ROWS: Final = 4_096
 
 # --- the configurations -------------------------------------------------------------
@@ -57,7 +57,7 @@ class SubscribedPattern:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Single queues: topic to broker name, or None for every broker, to queue ids."""
+    """Single queues: for each topic, and each broker name in it (None: every broker), the queue ids."""
 
     queues: Mapping[str, Mapping[str | None, frozenset[int]]] = field(hash=False)
 
@@ -66,8 +66,8 @@ Subscription = Subscribed | SubscribedPattern | Assigned
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """How much one micro-batch may and must hold; None is without a limit."""
+class BatchLimits:
+    """The highest and lowest size of a micro-batch. None means no limit."""
 
     max_rows: int | None = None
     min_rows: int | None = None
@@ -77,17 +77,17 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How queue ranges are cut into Spark partitions; None is one partition a queue."""
+    """How queue ranges are cut into Spark partitions. Without a limit, each queue is one partition."""
 
     min_partitions: int | None = None
     max_records: int | None = None
     max_bytes: int | None = None
-    #: Ranges share a partition if they have at most so many messages together; 0 is never.
+    #: Ranges share a partition if they have at most this many messages in total; 0: they never do.
     small_rows: int = 0
 
     @property
     def is_given(self) -> bool:
-        """Whether a limit says how ranges are cut."""
+        """Whether any limit on partitions is given."""
         return any(limit is not None for limit in (self.min_partitions, self.max_records, self.max_bytes))
 
 
@@ -101,7 +101,7 @@ class SourceOptions:
     push_filters: bool
     starting: Position
     ending: Position
-    admission: Admission
+    limits: BatchLimits
     splitting: Splitting
     fail_on_data_loss: bool
     group: str | None
@@ -111,7 +111,7 @@ class SourceOptions:
     broker_wait_ms: int
 
 
-class Delivery(StrEnum):
+class DeliveryGuarantee(StrEnum):
     """What the sink promises about a micro-batch, or about a batch write."""
 
     EXACTLY_ONCE = "exactly-once"
@@ -120,7 +120,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Which write of an application this is; of each version one write counts."""
+    """A write's txnAppId and txnVersion, as in Delta: a version that is committed is not written again."""
 
     app: str
     version: int
@@ -137,7 +137,7 @@ class SinkOptions:
     selection: str
     selection_needs_key: bool
     compression: str | None
-    delivery: Delivery
+    delivery: DeliveryGuarantee
     sink: str | None
     on_decided: OnDecided
     transaction: Transaction | None
@@ -169,7 +169,7 @@ def source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         push_filters=given.boolean("pushFilters", False),
         starting=_starting(given, use, group),
         ending=_ending(given),
-        admission=_admission(given),
+        limits=_limits(given),
         splitting=Splitting(
             given.integer("minPartitions", lowest=1),
             given.integer("maxRecordsPerPartition", lowest=1),
@@ -235,14 +235,14 @@ def _camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _delivery(given: Given, use: Use) -> Delivery:
-    """Return what was asked for: exactly-once without a word in streams and for a named transaction."""
-    default = Delivery.AT_LEAST_ONCE
+def _delivery(given: Given, use: Use) -> DeliveryGuarantee:
+    """Return the guarantee; the default is exactly-once for streams and named transactions only."""
+    default = DeliveryGuarantee.AT_LEAST_ONCE
     is_transaction = given.text("txnAppId") is not None or given.text("txnVersion") is not None
     if use is Use.STREAM_WRITE or is_transaction:
-        default = Delivery.EXACTLY_ONCE
-    delivery = Delivery(given.choice("delivery", tuple(Delivery), default))
-    if delivery is Delivery.AT_LEAST_ONCE:
+        default = DeliveryGuarantee.EXACTLY_ONCE
+    delivery = DeliveryGuarantee(given.choice("delivery", tuple(DeliveryGuarantee), default))
+    if delivery is DeliveryGuarantee.AT_LEAST_ONCE:
         for name in ("sinkId", "onDecidedBatch", "txnAppId", "txnVersion", "commitTimeoutMs"):
             if given.text(name) is not None:
                 raise InvalidConfiguration(
@@ -270,7 +270,7 @@ def _transaction(given: Given) -> Transaction | None:
 
 
 def _on_decided(given: Given) -> OnDecided:
-    """Return what becomes of a number that was decided before; of a txnVersion it is Delta's rule."""
+    """Return what happens to a number that was decided before. A txnVersion is skipped, as in Delta."""
     if given.text("txnVersion") is not None:
         return OnDecided.SKIP
     return OnDecided(given.choice("onDecidedBatch", ("fail", "skip"), "fail").upper())
@@ -325,7 +325,7 @@ def _filter(given: Given) -> Filter:
 
 
 def _starting(given: Given, use: Use, group: str | None) -> Position:
-    """Where a query begins. Kafka ranks these options; here two of them are a contradiction."""
+    """Where a query begins. Kafka gives these options a precedence; here two of them are an error."""
     no_match = NoMatch(given.choice("startingOffsetsByTimestampStrategy", tuple(NoMatch), NoMatch.ERROR))
     at_ms = given.integer("startingTimestamp", lowest=0)
     by_queue = given.text("startingOffsetsByTimestamp")
@@ -371,7 +371,7 @@ def _ending(given: Given) -> Position:
     return parse_position("endingOffsets", text, refused)
 
 
-def _admission(given: Given) -> Admission:
+def _limits(given: Given) -> BatchLimits:
     max_rows = given.integer("maxOffsetsPerTrigger", lowest=1)
     min_rows = given.integer("minOffsetsPerTrigger", lowest=1)
     if max_rows is not None and min_rows is not None and min_rows > max_rows:
@@ -383,8 +383,8 @@ def _admission(given: Given) -> Admission:
             "maxTriggerDelay", given.text("maxTriggerDelay"), "nothing delays a trigger",
             hint="It goes with minOffsetsPerTrigger.",
         )  # fmt: skip
-    delay_ms = given.duration_ms("maxTriggerDelay", Admission().max_delay_ms)
-    return Admission(max_rows, min_rows, given.size("maxBytesPerTrigger"), delay_ms)
+    delay_ms = given.duration_ms("maxTriggerDelay", BatchLimits().max_delay_ms)
+    return BatchLimits(max_rows, min_rows, given.size("maxBytesPerTrigger"), delay_ms)
 
 
 def _commits(given: Given, group: str | None) -> bool:

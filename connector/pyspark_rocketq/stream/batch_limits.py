@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark_rocketq.options.options import Admission
+from pyspark_rocketq.options.options import BatchLimits
 from rocketq.model import MessageQueue
 
 Backlogs = Mapping[MessageQueue, tuple[int, int]]
@@ -60,22 +60,22 @@ class BatchDelay:
     The first batch of a run is never held, since nobody knows when the last one was (as Kafka's source).
     """
 
-    admission: Admission
+    limits: BatchLimits
     triggered_at_ms: int | None = None
 
     def is_due(self, waiting: int, now_ms: int) -> bool:
         """Whether `waiting` messages are to be read now; remembers that they were."""
         if waiting == 0:
             return False
-        if self.admission.min_rows is not None and self.triggered_at_ms is not None:
-            overdue = now_ms - self.triggered_at_ms >= self.admission.max_delay_ms
-            if waiting < self.admission.min_rows and not overdue:
+        if self.limits.min_rows is not None and self.triggered_at_ms is not None:
+            overdue = now_ms - self.triggered_at_ms >= self.limits.max_delay_ms
+            if waiting < self.limits.min_rows and not overdue:
                 return False
         self.triggered_at_ms = now_ms
         return True
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Milliseconds until messages that are held back become due; None if that takes no waiting."""
-        if self.admission.min_rows is None or self.triggered_at_ms is None:
+        if self.limits.min_rows is None or self.triggered_at_ms is None:
             return None
-        return max(0, self.triggered_at_ms + self.admission.max_delay_ms - now_ms)
+        return max(0, self.triggered_at_ms + self.limits.max_delay_ms - now_ms)

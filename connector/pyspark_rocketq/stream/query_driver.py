@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pyspark_rocketq.connections import Connection, TopicOnBroker
 from pyspark_rocketq.errors import DataLost, by_topic
-from pyspark_rocketq.options.options import Admission, SourceOptions
+from pyspark_rocketq.options.options import BatchLimits, SourceOptions
 from pyspark_rocketq.options.position_syntax import Edge
 from pyspark_rocketq.read.batch_reader import located, size_not_needed
 from pyspark_rocketq.read.partitions import QueueRange, Ranges, plan_partitions
@@ -85,7 +85,7 @@ class QueryDriver:
         self._named: frozenset[TopicOnBroker] = frozenset()
         self._topology_at = float("-inf")
         self._watch = OffsetWatch()
-        self._delay = BatchDelay(options.admission)
+        self._delay = BatchDelay(options.limits)
         self._message_sizes = MessageSizes()
         self._target: Target | None = None
         self._outages = Outages(options.broker_wait_ms)
@@ -254,8 +254,8 @@ class QueryDriver:
         self._watch.wait(seen, left_ms if due_ms is None else min(left_ms, due_ms))
 
     def _end_of_batch(self, start: StreamOffset, comparison: Comparison, unlimited: bool) -> StreamOffset:
-        admission = Admission() if unlimited else self._options.admission
-        limit = Limit(admission.max_rows, admission.max_bytes)
+        limits = BatchLimits() if unlimited else self._options.limits
+        limit = Limit(limits.max_rows, limits.max_bytes)
         bytes_per_message: BytesPerMessage = size_not_needed
         if limit.bytes is not None:
             lagging = {q: first for q, (first, last) in comparison.backlogs.items() if first < last}

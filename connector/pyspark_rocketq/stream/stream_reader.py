@@ -68,7 +68,7 @@ class RocketqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         The limits themselves are applied in `latestOffset`, since Spark has no way to name several.
         """
-        return ReadMaxRows(self._options.admission.max_rows or ROWS_MAX)
+        return ReadMaxRows(self._options.limits.max_rows or ROWS_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._driver.fix_target()

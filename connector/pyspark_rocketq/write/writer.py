@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_rocketq.options.options import Delivery, SinkOptions
+from pyspark_rocketq.options.options import DeliveryGuarantee, SinkOptions
 from pyspark_rocketq.write import exactly_once
 from pyspark_rocketq.write.task_sender import producer_for, queue_choice, send_all
 from rocketq.errors import InvalidConfiguration
@@ -69,7 +69,7 @@ class RocketqWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._batch = None
-        if options.delivery is Delivery.EXACTLY_ONCE:
+        if options.delivery is DeliveryGuarantee.EXACTLY_ONCE:
             self._batch = exactly_once.write_batch(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -97,7 +97,7 @@ class RocketqStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._is_exact = options.delivery is Delivery.EXACTLY_ONCE
+        self._is_exact = options.delivery is DeliveryGuarantee.EXACTLY_ONCE
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._is_exact:

@@ -88,7 +88,7 @@ COMMANDS: Final = (
     ),
     DeferredCommand(
         "context",
-        "rocketq.cli.terminal.context:context",
+        "rocketq.cli.terminal.context_command:context",
         "Give clusters names, and choose the one that commands ask.",
     ),
     DeferredCommand(

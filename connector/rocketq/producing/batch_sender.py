@@ -29,7 +29,7 @@ from rocketq.errors import RocketqError, SendFailed
 from rocketq.model import MessageQueue, SendResult
 from rocketq.producing.attempts.parcels import Parcel, parcels
 from rocketq.producing.attempts.posts import Append, Post
-from rocketq.producing.attempts.send_attempts import Delivery
+from rocketq.producing.attempts.send_attempts import SendAttempts
 from rocketq.producing.input_batches import OrderedBatch, OrderingKeys, combined, ordered_batches
 from rocketq.producing.selection.queue_selectors import (
     Explicit,
@@ -99,7 +99,7 @@ class BatchSender(Generic[R]):
     def __init__(
         self,
         plan: SendPlan[R],
-        delivery: Delivery,
+        delivery: SendAttempts,
         config: ProducerConfig,
         clock: Clock,
         queues: Callable[[str], Sequence[MessageQueue]],
@@ -108,7 +108,7 @@ class BatchSender(Generic[R]):
         """`queues` gives the write queues of a topic, or raises what forbids to send to it; `workers` gives
         the threads that deliver, and is not asked while the calling thread is enough.
         """
-        self._plan, self._delivery, self._config, self._clock = plan, delivery, config, clock
+        self._plan, self._attempts, self._config, self._clock = plan, delivery, config, clock
         self._queues, self._workers = queues, workers
         # A slice may be half as large again (`cut`), and is never larger than a request.
         self._slice_bytes = min(config.slice_bytes, config.request_bytes * 2 // 3)
@@ -129,7 +129,7 @@ class BatchSender(Generic[R]):
                 replace(one, batch=identified(one.batch, UNIQUE_IDS.many(one.batch.num_rows)))
                 for one in batches
             ]
-        trace = self._delivery.trace
+        trace = self._attempts.trace
         if trace is not None and isinstance(self._plan.post, Append):
             batches = [replace(one, batch=trace.marked_batch(topic, one.batch)) for one in batches]
         queues = self._queues(topic)
@@ -190,7 +190,7 @@ class BatchSender(Generic[R]):
             batches = [combined(batches)]
         self._wait(0 if selector.ordered else self._plan.in_flight - 1)
         choice = Selection(
-            now_ms=self._delivery.now_ms(),
+            now_ms=self._attempts.now_ms(),
             slice_bytes=self._slice_bytes,
             batches=len(batches),
             reaches_all=not is_full,
@@ -222,7 +222,7 @@ class BatchSender(Generic[R]):
 
     def _sent(self, parcel: Parcel, selector: QueueSelector) -> Iterator[tuple[QueueSlice, R]]:
         plan = self._plan
-        return self._delivery.send(
+        return self._attempts.send(
             parcel,
             selector,
             plan.compression,

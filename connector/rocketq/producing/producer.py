@@ -45,7 +45,7 @@ from rocketq.producing.accumulation.send_future import SendFuture
 from rocketq.producing.accumulation.submit_threads import Pipeline
 from rocketq.producing.attempts.parcels import Parcel, parcels
 from rocketq.producing.attempts.posts import APPEND, Post, unique_id_of
-from rocketq.producing.attempts.send_attempts import Delivery
+from rocketq.producing.attempts.send_attempts import SendAttempts
 from rocketq.producing.attempts.send_hooks import SendHook
 from rocketq.producing.attempts.send_spans import SendSpans
 from rocketq.producing.attempts.send_trace import SendTrace
@@ -98,8 +98,8 @@ class Producer:
         self.fault = fault or FaultTolerance()
         self._selectors = ProducerSelectors(self.fault if self.config.fault_avoidance else None)
         topics = TopicAdmin(transport, routes)
-        self._delivery = Delivery(transport, routes, topics, self.config, self._clock, self.fault)
-        self._delivery.trace = self._trace = trace
+        self._attempts = SendAttempts(transport, routes, topics, self.config, self._clock, self.fault)
+        self._attempts.trace = self._trace = trace
         self._spans = spans
         self._lock = threading.Lock()
         self._closed = False
@@ -202,9 +202,9 @@ class Producer:
                 destination._replace(is_delayed=True) if is_delayed else destination, content, fields
             )
         order = text_bytes("ordering_key", ordering_key)
-        queues = self._delivery.write_queues(topic)
+        queues = self._attempts.write_queues(topic)
         selector = self._selectors.of_message(topic, order, queue, queues)
-        chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
+        chosen = selector.select(queues, Selection(order, now_ms=self._attempts.now_ms()))
         placed = Destination(topic, chosen, order is not None and not is_delayed, is_delayed)
         return pipeline.submit(placed, content, fields, None if is_delayed else order)
 
@@ -309,18 +309,18 @@ class Producer:
             pipeline.close()
         if workers is not None:
             workers.shutdown()
-        self._delivery.close()
+        self._attempts.close()
         if self._sessions is not None:
             self._sessions.close()
 
     def faults(self) -> dict[str, BrokerFault]:
         """Return the brokers that are avoided now, or did not answer the last call; empty if all is well."""
-        return self.fault.faults(self._delivery.now_ms())
+        return self.fault.faults(self._attempts.now_ms())
 
     def add_hook(self, hook: SendHook) -> None:
         """Have a hook see every attempt from now on (`rocketq.producing.attempts.send_hooks`)."""
         with self._lock:
-            self._delivery.hooks = (*self._delivery.hooks, hook)
+            self._attempts.hooks = (*self._attempts.hooks, hook)
 
     @property
     def oneway_lost(self) -> int:
@@ -370,7 +370,7 @@ class Producer:
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         self._check(topic)
-        return self._delivery.write_queues(topic)
+        return self._attempts.write_queues(topic)
 
     def _send_one(
         self,
@@ -389,15 +389,15 @@ class Producer:
         retries: int, message: Message,
     ) -> SendResult:  # fmt: skip
         # The caller has checked; what still waits when the producer is closed is sent.
-        queues = self._delivery.write_queues(topic)
+        queues = self._attempts.write_queues(topic)
         if self._trace is not None:
             marked = self._trace.marked(topic, message.properties)
             message = message if marked is message.properties else replace(message, properties=marked)
         selector = self._selectors.of_message(topic, order, queue, queues)
-        chosen = selector.select(queues, Selection(order, now_ms=self._delivery.now_ms()))
+        chosen = selector.select(queues, Selection(order, now_ms=self._attempts.now_ms()))
         timeout_ms = timeout_ms or self.config.timeout_ms
         try:
-            return self._delivery.send_one(
+            return self._attempts.send_one(
                 chosen, message, order, selector, timeout_ms=timeout_ms, retries=retries
             )
         except SendFailed as failed:
@@ -441,7 +441,7 @@ class Producer:
             in_flight,
             unique_ids,
         )
-        return BatchSender(plan, self._delivery, self.config, self._clock, self._queues, self._pool)
+        return BatchSender(plan, self._attempts, self.config, self._clock, self._queues, self._pool)
 
     def _deliver(
         self,
@@ -453,7 +453,7 @@ class Producer:
         *,
         post: Post[R],
     ) -> Iterator[tuple[QueueSlice, R]]:
-        return self._delivery.send(
+        return self._attempts.send(
             parcel,
             selector,
             compression,
@@ -466,8 +466,8 @@ class Producer:
         self, destination: Destination, batch: pa.RecordBatch, orders: list[bytes | None]
     ) -> Iterator[tuple[Rows, SendResult]]:
         """Send an accumulated batch; give the rows of each part that is stored (called by the pipeline)."""
-        queues = self._delivery.write_queues(destination.topic)
-        selector, slices = self._selectors.place(destination, batch, orders, queues, self._delivery.now_ms())
+        queues = self._attempts.write_queues(destination.topic)
+        selector, slices = self._selectors.place(destination, batch, orders, queues, self._attempts.now_ms())
         for of_broker in parcels(destination.topic, slices, self.config.request_bytes).values():
             for parcel in of_broker:
                 sent = self._deliver(parcel, selector, self.config.compression, None, post=APPEND)

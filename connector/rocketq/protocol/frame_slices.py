@@ -28,7 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame, InvalidBatch, TooLarge
-from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch
+from rocketq.protocol.arrow.stream_reader import read_batch
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, scan
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA_ID
 from rocketq.protocol.sizes import INFLATED_BYTES_MAX

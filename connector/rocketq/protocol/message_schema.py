@@ -2,10 +2,10 @@
 
 Spark, the wire and the disk all hold record batches of this schema:
 
-    key         binary                 what a message is found by
-    tag         string                 what it is filtered by
-    body        binary not null        what it says
-    properties  map<string, string>    what else is known of it
+    key         binary                 for queries by key
+    tag         string                 for filters
+    body        binary not null        the payload
+    properties  map<string, string>    further names and values
     born_at     timestamp[us, UTC]     when its producer made it
 
 `normalise` takes what people have (a Table or RecordBatch with some of these
@@ -155,8 +155,8 @@ def present_properties(column: pa.MapArray) -> pa.MapArray:
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
     """Return a column of nulls of a type of message/1, which shares its memory with all others.
 
-    A map's has no entries: Arrow's own `nulls` gives it one for each null, which nothing
-    refers to and which would be sent and stored all the same.
+    A map column of nulls has no entries. Arrow's own `nulls` makes one entry for each null: nothing uses it,
+    but it would be sent and stored.
     """
     return _few_nulls(count, kind) if count <= _FEW else _nulls(count, kind)
 
@@ -170,7 +170,7 @@ def _nulls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [*_zeros(count, 4 * (count + 1)), _ZEROS.slice(0, 0)], count)
 
 
-#: A few messages pay for each column by itself, so their columns of nulls are kept.
+#: Columns of up to so many nulls are kept: to make one costs as much as the rest of a small batch.
 _FEW: Final = 64
 _few_nulls: Final = lru_cache(_FEW * len(MESSAGE_COLUMNS))(_nulls)
 

@@ -14,8 +14,8 @@ import pytest
 
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.local_cluster.server_process import ServerNotStarted, ServerProcess
+from rocketq_broker.registration.directory_lock import locked_store
 from rocketq_broker.registration.registrar import Registrar
-from rocketq_broker.registration.store_identity import locked_store
 from rocketq_broker.store.config import StoreConfig
 from rocketq_broker.store.store import MessageStore
 from tests.broker.cluster.test_registrar import (

@@ -7,9 +7,9 @@ import pytest
 from pyspark_rocketq.errors import UnknownOption
 from pyspark_rocketq.options.message_filter import Filter
 from pyspark_rocketq.options.options import (
-    Admission,
     Assigned,
-    Delivery,
+    BatchLimits,
+    DeliveryGuarantee,
     Subscribed,
     SubscribedPattern,
     Transaction,
@@ -47,11 +47,11 @@ def test_the_defaults_are_kafkas() -> None:
     assert batch().starting is Edge.EARLIEST
     assert batch().ending is Edge.LATEST
     assert stream().fail_on_data_loss is True
-    assert stream().admission == Admission(None, None, None, 15 * 60 * 1000)
+    assert stream().limits == BatchLimits(None, None, None, 15 * 60 * 1000)
     assert stream().group is None
     assert stream().commit_group_offsets is False
     assert sink().selection == "round_robin"
-    assert sink().delivery is Delivery.EXACTLY_ONCE
+    assert sink().delivery is DeliveryGuarantee.EXACTLY_ONCE
     assert sink().compression is None
 
 
@@ -84,7 +84,7 @@ def test_sizes_and_durations_may_have_units() -> None:
     options = stream(
         maxBytesPerTrigger="64m", minOffsetsPerTrigger="10", maxTriggerDelay="30s", maxOffsetsPerTrigger="20"
     )
-    assert options.admission == Admission(20, 10, 64 * 2**20, 30_000)
+    assert options.limits == BatchLimits(20, 10, 64 * 2**20, 30_000)
     assert batch(maxBytesPerPartition="512K").splitting.max_bytes == 512 * 1024
 
 
@@ -224,8 +224,11 @@ def test_a_sink_says_what_is_wrong(given: dict[str, str], said: str) -> None:
 
 def test_a_named_transaction_is_written_exactly_once() -> None:
     options = sink_options(SINK | {"txnAppId": "billing", "txnVersion": "7"}, Use.BATCH_WRITE)
-    assert (options.delivery, options.transaction) == (Delivery.EXACTLY_ONCE, Transaction("billing", 7))
-    assert sink_options(SINK, Use.BATCH_WRITE).delivery is Delivery.AT_LEAST_ONCE
+    assert (options.delivery, options.transaction) == (
+        DeliveryGuarantee.EXACTLY_ONCE,
+        Transaction("billing", 7),
+    )
+    assert sink_options(SINK, Use.BATCH_WRITE).delivery is DeliveryGuarantee.AT_LEAST_ONCE
     assert sink(sinkId="copies").sink == "copies"
 
 
@@ -298,7 +301,7 @@ def test_an_unknown_option_is_answered_with_the_nearest_known(use: Use, key: str
 def test_when_only_the_schema_is_asked_for_options_of_both_reads_are_legal() -> None:
     given = BASE | {"endingOffsets": "latest"}
     assert source_options(given, Use.READ).ending is Edge.LATEST
-    assert source_options(BASE | {"maxOffsetsPerTrigger": "5"}, Use.READ).admission.max_rows == 5
+    assert source_options(BASE | {"maxOffsetsPerTrigger": "5"}, Use.READ).limits.max_rows == 5
 
 
 def test_no_two_options_differ_in_case_only() -> None:

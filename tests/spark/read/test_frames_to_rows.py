@@ -13,7 +13,7 @@ from pyspark_rocketq.read.frames_to_rows import BATCH_ROWS_MAX, BATCH_ROWS_MIN, 
 from pyspark_rocketq.read.row_schema import COLUMNS, source_schema
 from rocketq.model import Message, MessageQueue
 from rocketq.protocol import frame
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.message_schema import from_messages

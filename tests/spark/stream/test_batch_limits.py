@@ -1,11 +1,11 @@
-"""Admission: limits are shared by backlog, nobody starves, and small batches are held back in time."""
+"""BatchLimits: limits are shared by backlog, nobody starves, and small batches are held back in time."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketq.options.options import Admission
+from pyspark_rocketq.options.options import BatchLimits
 from pyspark_rocketq.stream.batch_limits import BatchDelay, Limit, admit
 from rocketq.model import MessageQueue
 
@@ -75,7 +75,7 @@ def test_batch_after_batch_everything_is_read_once(backlogs: dict, rows: int) ->
 
 
 def test_a_small_batch_waits_for_more_or_for_the_delay() -> None:
-    delay = BatchDelay(Admission(min_rows=10, max_delay_ms=1000))
+    delay = BatchDelay(BatchLimits(min_rows=10, max_delay_ms=1000))
     assert delay.is_due(1, now_ms=0), "the first batch of a run is not held"
     assert not delay.is_due(9, now_ms=500)
     assert delay.due_in_ms(now_ms=500) == 500
@@ -85,13 +85,13 @@ def test_a_small_batch_waits_for_more_or_for_the_delay() -> None:
 
 
 def test_nothing_is_never_a_batch() -> None:
-    delay = BatchDelay(Admission(min_rows=10, max_delay_ms=0))
+    delay = BatchDelay(BatchLimits(min_rows=10, max_delay_ms=0))
     assert not delay.is_due(0, now_ms=0)
-    assert not BatchDelay(Admission()).is_due(0, now_ms=5)
+    assert not BatchDelay(BatchLimits()).is_due(0, now_ms=5)
 
 
 def test_without_a_minimum_nothing_is_held() -> None:
-    delay = BatchDelay(Admission())
+    delay = BatchDelay(BatchLimits())
     assert delay.is_due(1, now_ms=0)
     assert delay.is_due(1, now_ms=0)
     assert delay.due_in_ms(0) is None

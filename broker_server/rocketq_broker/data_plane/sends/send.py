@@ -46,7 +46,8 @@ from rocketq.model import (
     Perm,
     TopicConfig,
 )
-from rocketq.protocol.arrow.stream_reader import CutStream, cut_stream, encapsulate, open_stream
+from rocketq.protocol.arrow.stream_reader import CutStream, cut_stream, open_stream
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents.broker import (
     ARROW_STREAM,
     OCTET_STREAM,

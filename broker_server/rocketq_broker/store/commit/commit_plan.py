@@ -72,7 +72,7 @@ from rocketq_broker.store.machines.timer_table import TimerPlace
 from rocketq_broker.store.machines.topic_table import TopicEntry
 from rocketq_broker.store.state import state as states
 from rocketq_broker.store.state.state import Change, Picture, State
-from rocketq_broker.store.timers.due_frames import Delivery
+from rocketq_broker.store.timers.due_frames import DueDelivery
 from rocketq_broker.store.timers.entries import Entries, frame_entries, messages_by_window
 from rocketq_broker.store.timers.window_files import WindowMarks
 
@@ -267,7 +267,7 @@ class CommitPlan:
         self.frames.append(FrameUnits(key, copy.topic, first, log_offset, size, tag_hashes))
         self.ends[key] = first + copy.frame.messages
 
-    def place_delivery(self, delivery: Delivery) -> None:
+    def place_delivery(self, delivery: DueDelivery) -> None:
         """Place delayed messages that are due, with the change that says so; call it last."""
         last = len(delivery.batches) - 1
         self._place_change(delivery.change, unfinished=last >= 0)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.rules.delivery_time import Times, timed_properties
 from rocketq_broker.store.commit.small_batches import (
     Delayed,

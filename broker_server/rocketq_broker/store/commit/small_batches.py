@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rocketq.model import Message
 from rocketq.protocol.arrow.small_messages import FEW_MESSAGES, encapsulate_messages
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.hashing import NULL_HASH, hash_column, hash_value
 from rocketq.protocol.message_schema import from_messages
 from rocketq.protocol.rules.delivery_time import Times

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from rocketq.model import MessageQueue, message_id
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.frame_slices import FrameSlice
 from rocketq.protocol.property_columns import entries_of
 from rocketq.protocol.retry_columns import with_return

@@ -46,9 +46,9 @@ from rocketq_broker.store.sinks.changes import (
 )
 from rocketq_broker.store.sinks.table import SinkEntry, SinkTable, Stage
 
-#: Topics that an error names, of those whose rows differ.
+#: Of how many topics whose rows differ an error has the names.
 TOPICS_NAMED_MAX: Final = 10
-#: What one broker keeps: each is in every picture of the state.
+#: What one broker keeps at most: each is in every copy of the state that begins a segment.
 SINKS_MAX: Final = 10_000
 STAGES_MAX: Final = 10_000
 
@@ -82,7 +82,7 @@ def register(table: SinkTable, sink: str, coordinator: str) -> SinkRegistered | 
 
 
 def begin_run(table: SinkTable, sink: str, run: str, query: str, broker: str) -> RunStarted | None:
-    """Decide that a run becomes the current one; None if it is."""
+    """Decide that a run becomes the current one; None if it is the current one."""
     entry = coordinated_sink(table, sink, broker)
     _check_names(("run", run))
     if run in entry.superseded:
@@ -94,7 +94,7 @@ def begin_run(table: SinkTable, sink: str, run: str, query: str, broker: str) ->
 def decide_batch(
     table: SinkTable, sink: str, batch: int, request: CommitBatchRequest, broker: str
 ) -> BatchDecided | CommitOutcome:
-    """Decide a batch; of a number that was decided before, return what the commit comes to.
+    """Decide a batch. If its number was decided before, return the outcome.
 
     Raises BatchAlreadyDecided or BatchDiffers where the writer's numbers went back, unless it skips.
     """
@@ -161,7 +161,7 @@ def check_commit(request: CommitBatchRequest) -> None:
 
 
 def abort_batch(table: SinkTable, sink: str, batch: int, run: str, broker: str) -> RunSuperseded | None:
-    """Decide that a run gives an undecided batch up."""
+    """Decide to abort the undecided batch of a run: the run is superseded."""
     entry = coordinated_sink(table, sink, broker)
     _check_names(("run", run))
     is_decided = entry.decided is not None and batch <= entry.decided
@@ -171,7 +171,7 @@ def abort_batch(table: SinkTable, sink: str, batch: int, run: str, broker: str) 
 def check_batch(
     table: SinkTable, sink: str, batch: int, request: CheckBatchRequest, broker: str
 ) -> RunSuperseded | None:
-    """Decide what a check-back changes: a run whose stage is abandoned is superseded first."""
+    """Decide what a participant's question about a stage changes: an abandoned stage ends its run."""
     entry = table.sinks.get(sink)
     if entry is None:
         return None
@@ -305,7 +305,7 @@ def drop(table: SinkTable, stage: Stage) -> StageDropped | None:
     return StageDropped(stage.number) if stage.number in table.stages else None
 
 
-# --- what calls must keep to -----------------------------------------------------------
+# --- validation of requests --------------------------------------------------------------
 
 
 def _check_names(*names: tuple[str, str]) -> None:

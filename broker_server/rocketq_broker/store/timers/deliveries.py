@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.machines.timer_table import TimerTable
 from rocketq_broker.store.machines.topic_table import TopicTable
-from rocketq_broker.store.timers.due_frames import Delivery, DueFrames, passing
+from rocketq_broker.store.timers.due_frames import DueDelivery, DueFrames, passing
 from rocketq_broker.store.timers.entries import last_tick, next_tick
 from rocketq_broker.store.timers.timer_index import TimerIndex
 
@@ -29,7 +29,7 @@ class Deliveries:
         next_ms = self.next_at_ms(table)
         return next_ms is not None and next_ms <= at_ms
 
-    def next(self, table: TimerTable, topics: TopicTable, at_ms: int) -> Delivery | None:
+    def next(self, table: TimerTable, topics: TopicTable, at_ms: int) -> DueDelivery | None:
         """Return what leaves now; None if nothing is due. Raises CorruptFrame."""
         if not self.is_due(table, at_ms):
             return None
@@ -37,4 +37,4 @@ class Deliveries:
         if entries.size:
             return self._frames.read(entries, table, topics, self._bytes_max)
         window = table.first_window
-        return None if window is None else Delivery(passing(table, window), ())
+        return None if window is None else DueDelivery(passing(table, window), ())

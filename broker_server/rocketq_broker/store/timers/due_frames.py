@@ -51,7 +51,7 @@ class DueBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DueDelivery:
     """What one commit delivers, in order, and the change that says so."""
 
     change: TimersDelivered
@@ -76,7 +76,7 @@ class DueFrames:
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
         self._cached_bytes = 0
 
-    def read(self, entries: Entries, table: TimerTable, topics: TopicTable, bytes_max: int) -> Delivery:
+    def read(self, entries: Entries, table: TimerTable, topics: TopicTable, bytes_max: int) -> DueDelivery:
         """Return the delivery of the first of these entries, at least one; raise CorruptFrame."""
         some = _bounded(entries, bytes_max)
         found = _Found()
@@ -90,7 +90,7 @@ class DueFrames:
             for key, pieces in found.pieces.items()
             for piece in _cut(_ordered(pieces))
         ]
-        return Delivery(change, tuple(batches))
+        return DueDelivery(change, tuple(batches))
 
     def _take(self, frame: Entries, table: TimerTable, topics: TopicTable, found: _Found) -> None:
         """Add the due rows of one frame; its entries are neighbours, so their rows are."""

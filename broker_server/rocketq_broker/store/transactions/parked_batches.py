@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from rocketq.protocol.arrow.stream_reader import encapsulate
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE
 from rocketq_broker.store.commit.small_batches import QueueBatch
 from rocketq_broker.store.machines.machine import HeldFrame

@@ -142,11 +142,11 @@ class LoopProducer(Producer):
         return LoopPipeline(self._send_waiting, self._send_alone, self.config, self._clock, self._room)
 
     def _send_alone(self, topic: str, message: Message) -> SendResult:
-        queues = self._delivery.write_queues(topic)
+        queues = self._attempts.write_queues(topic)
         selector = self._selectors.of_message(topic, None, None, queues)
-        chosen = selector.select(queues, Selection(now_ms=self._delivery.now_ms()))
+        chosen = selector.select(queues, Selection(now_ms=self._attempts.now_ms()))
         config = self.config
-        return self._delivery.send_one(
+        return self._attempts.send_one(
             chosen, message, None, selector, timeout_ms=config.timeout_ms, retries=config.retries
         )
 

@@ -91,7 +91,7 @@ class _Known:
     masters: dict[str, tuple[BrokerApi, bool]]
 
 
-class Delivery:
+class SendAttempts:
     """Sends parcels. Thread-safe: it holds nothing but what is shared."""
 
     def __init__(

@@ -47,7 +47,7 @@ from rocketq.net.transaction_api import TransactionApi
 from rocketq.net.transport import Transport
 from rocketq.producing.attempts.attempt_rules import attempt_ms
 from rocketq.producing.attempts.parcels import Parcel
-from rocketq.producing.attempts.send_attempts import Delivery
+from rocketq.producing.attempts.send_attempts import SendAttempts
 from rocketq.producing.attempts.send_trace import is_traced
 from rocketq.producing.checked_fields import Text, body_bytes, checked_fields, text_bytes
 from rocketq.producing.placing import ProducerSelectors
@@ -103,7 +103,7 @@ class TransactionProducer:
         self._trace = trace
         self._closing = threading.Event()
         topics = TopicAdmin(transport, routes)
-        self._delivery = Delivery(transport, routes, topics, config, clock, fault)
+        self._attempts = SendAttempts(transport, routes, topics, config, clock, fault)
         self._selectors = ProducerSelectors(fault if config.fault_avoidance else None)
         # Held calls have connections of their own, so that closing these cuts no send.
         self._checks_transport = Transport(checks_transport)
@@ -161,7 +161,7 @@ class TransactionProducer:
         """Answer no further checks and refuse further transactions. Closing twice is no error."""
         if not self._closing.is_set():
             self._closing.set()
-            self._delivery.close()
+            self._attempts.close()
             self._checks.begin_stop()
             self._checks_transport.close()
             self._checks.join()
@@ -209,15 +209,15 @@ class TransactionProducer:
         what the one before may have left there is rolled back.
         """
         self._check_open()
-        began_ms, failed = self._delivery.now_ms(), frozenset[str]()
+        began_ms, failed = self._attempts.now_ms(), frozenset[str]()
         made = 0
         attempts = 1 if order is not None or queue is not None else self.config.retries + 1
         while True:
             attempts -= 1
-            queues = self._delivery.write_queues(topic)
+            queues = self._attempts.write_queues(topic)
             chosen = self._chosen(topic, order, queue, queues, failed)
             others = attempts > 0 and any(q.broker not in (failed | {chosen.broker}) for q in queues)
-            left_ms = max(1, self.config.timeout_ms - (self._delivery.now_ms() - began_ms))
+            left_ms = max(1, self.config.timeout_ms - (self._attempts.now_ms() - began_ms))
             if others:
                 left_ms = attempt_ms(left_ms, self.config.timeout_ms, attempts + 1, True)
             name = HalfName(uuid.uuid4().hex, self.group, 0)
@@ -271,13 +271,13 @@ class TransactionProducer:
         selector = self._selectors.of_message(topic, order, queue, queues)
         if isinstance(selector, Explicit):
             return selector.queue
-        return selector.select(queues, Selection(order, failed=failed, now_ms=self._delivery.now_ms()))
+        return selector.select(queues, Selection(order, failed=failed, now_ms=self._attempts.now_ms()))
 
     def _chosen_on(
         self, broker: str, topic: str, order: bytes | None, queue: MessageQueue | int | None
     ) -> MessageQueue:
         """Choose a queue on the broker of a transaction; raise TransactionMisused if there is none."""
-        queues = self._delivery.write_queues(topic)
+        queues = self._attempts.write_queues(topic)
         own = [each for each in queues if each.broker == broker]
         if isinstance(queue, int):
             queue = MessageQueue(topic, broker, queue)
@@ -303,7 +303,7 @@ class TransactionProducer:
         compression = self.config.compression
         half = half_post(self._transport, name, message, compression)
         post = traced_half(self._trace, half, queue, message, attempts_made)
-        sent = self._delivery.send(
+        sent = self._attempts.send(
             parcel, Explicit(queue), compression, post, timeout_ms=timeout_ms, retries=retries
         )
         for _ in sent:

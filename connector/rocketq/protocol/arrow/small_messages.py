@@ -16,7 +16,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from rocketq.model import Message
-from rocketq.protocol.arrow.stream_reader import BatchPlaces, batch_places, encapsulate
+from rocketq.protocol.arrow.stream_reader import BatchPlaces, batch_places
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.message_schema import from_messages
 
 #: For more messages Arrow is as quick.

@@ -24,13 +24,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from rocketq.errors import InvalidBatch, TooLarge
-from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls
+from rocketq.protocol.arrow.stream_writer import END_OF_STREAM, STREAM_SCHEMA
+from rocketq.protocol.message_schema import MESSAGE_SCHEMA
 from rocketq.protocol.sizes import BATCH_MESSAGES_MAX, INFLATED_BYTES_MAX
 
 #: Far above what the metadata of message/1 needs, custom metadata of a schema included.
@@ -40,10 +40,6 @@ _CONTINUATION: Final = -1
 #: MetadataVersion V5, Arrow 1.0 and later.
 _VERSION_5: Final = 4
 _PREFIX: Final = struct.Struct("<ii")
-#: What a stream of message/1 begins with.
-_CANONICAL_SCHEMA: Final = MESSAGE_SCHEMA.serialize()
-#: What a stream ends with.
-END_OF_STREAM: Final = _PREFIX.pack(_CONTINUATION, 0)
 _END_OF_STREAM_BYTES: Final = len(END_OF_STREAM)
 
 
@@ -100,8 +96,8 @@ def cut_stream(
 ) -> CutStream:
     """Do the cheap half of `read_stream`: some 20 µs a batch, whatever it would inflate to."""
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    schema_bytes = _CANONICAL_SCHEMA.size
-    if buffer.size < schema_bytes or not buffer.slice(0, schema_bytes).equals(_CANONICAL_SCHEMA):
+    schema_bytes = STREAM_SCHEMA.size
+    if buffer.size < schema_bytes or not buffer.slice(0, schema_bytes).equals(STREAM_SCHEMA):
         schema_bytes = _check_schema(buffer)
     found: list[_Message] = []
     budget = inflated_bytes_max
@@ -143,43 +139,6 @@ def stored_extent(encapsulated: pa.Buffer) -> tuple[int, int]:
 def read_stored(encapsulated: pa.Buffer) -> pa.RecordBatch:
     """Open a batch that was checked when it was stored, out of a frame whose checksum holds."""
     return pa.ipc.read_record_batch(pa.ipc.read_message(encapsulated), MESSAGE_SCHEMA)
-
-
-def encapsulate(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
-    """Serialise a batch of schema message/1 to its encapsulated message (codec: None, lz4 or zstd)."""
-    if codec is None:
-        return _compact(batch).serialize()
-    stream = write_stream([batch], codec)
-    prologue = _CANONICAL_SCHEMA.size
-    return stream.slice(prologue, stream.size - prologue - _END_OF_STREAM_BYTES)
-
-
-def write_stream(batches: list[pa.RecordBatch], codec: str | None = None) -> pa.Buffer:
-    """Serialise batches of schema message/1 as one IPC stream (codec: None, lz4 or zstd)."""
-    sink = pa.BufferOutputStream()
-    write_batches(sink, batches, codec)
-    return sink.getvalue()
-
-
-def write_batches(sink: Any, batches: list[pa.RecordBatch], codec: str | None) -> None:
-    """Write one IPC stream of batches of schema message/1 to what Arrow can write to."""
-    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
-    with pa.ipc.new_stream(sink, MESSAGE_SCHEMA, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(_compact(batch))
-
-
-def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy the map column if it is a slice: Arrow writes a sliced map with all offsets of its parent."""
-    column = batch.column(_MAP_COLUMN)
-    offsets = column.buffers()[1]
-    if offsets is None or offsets.size <= 4 * (len(column) + 1) + 64:
-        return batch
-    if column.null_count == len(column):
-        fresh = nulls(len(column), column.type)
-    else:
-        fresh = column.take(np.arange(len(column)))
-    return batch.set_column(_MAP_COLUMN, MESSAGE_SCHEMA.field(_MAP_COLUMN), fresh)
 
 
 # --- cutting a stream into messages ------------------------------------------------
@@ -291,7 +250,7 @@ def _open(message: _Message) -> pa.RecordBatch:
     try:
         if _is_compressed(message.metadata):
             # Only a stream reader can be told to inflate on this thread.
-            stream = pa.py_buffer(b"".join((_CANONICAL_SCHEMA, message.bytes)))
+            stream = pa.py_buffer(b"".join((STREAM_SCHEMA, message.bytes)))
             batch = pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
         else:
             batch = pa.ipc.read_record_batch(message.opened, MESSAGE_SCHEMA)

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketq.protocol.arrow.stream_reader import write_batches
+from rocketq.protocol.arrow.stream_writer import write_batches
 from rocketq.protocol.pieces import Pieces
 
 #: A buffer of this size is a piece of its own; smaller ones are joined.
