@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from rocketq.model import Message
-from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.message_schema import from_messages
 
@@ -92,7 +92,7 @@ class Http:
 def stream(*batches: list[Message] | pa.RecordBatch, codec: str | None = None) -> bytes:
     """An Arrow stream of these batches."""
     made = [each if isinstance(each, pa.RecordBatch) else from_messages(each) for each in batches]
-    data: bytes = ipc.write_stream(made, codec).to_pybytes()
+    data: bytes = write_stream(made, codec).to_pybytes()
     return data
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import KEY_BYTES_MAX, TAG_BYTES_MAX, Message
-from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.arrow.stream_reader import read_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
 from rocketq_broker.data_plane.sends.message_limits import PROPERTIES_BYTES_MAX, admit
 
@@ -16,7 +17,7 @@ LIMIT = 1000
 
 def sent(*messages: Message) -> pa.RecordBatch:
     """The batch as a broker opens it."""
-    (only,) = ipc.read_stream(ipc.write_stream([from_messages(messages)]))
+    (only,) = read_stream(write_stream([from_messages(messages)]))
     return only.batch
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rocketq.model import Message, MessageQueue
 from rocketq.protocol import frame
-from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.frame import FrameKind
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.data_plane.reads import pull_formats as forms
@@ -22,7 +22,7 @@ def stored(messages: list[Message], offset: int, codec: str | None = None) -> by
     parts = frame.encode(
         kind=FrameKind.MESSAGES,
         topic=b"orders",
-        body=ipc.encapsulate(from_messages(messages), codec),
+        body=encapsulate(from_messages(messages), codec),
         queue=3,
         queue_offset=offset,
         count=len(messages),

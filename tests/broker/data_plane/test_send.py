@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rocketq.model import Message
-from rocketq.protocol.arrow import stream_reader as ipc
+from rocketq.protocol.arrow.stream_writer import encapsulate
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.frame_slices import open_frames
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages
@@ -56,7 +56,7 @@ def test_a_compressed_batch_is_stored_as_it_was_sent(broker: Http, codec: str) -
     assert broker.send("orders", stream(batch, codec=codec), "?queue=0").status == 200
     (piece,) = open_frames(broker.pull("orders", 0, 0).body, 0)
     assert piece.batch.equals(batch)
-    assert piece.header.body_bytes == ipc.encapsulate(batch, codec).size
+    assert piece.header.body_bytes == encapsulate(batch, codec).size
 
 
 def test_json_messages_are_answered_one_by_one_in_the_order_sent(broker: Http) -> None:
