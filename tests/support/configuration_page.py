@@ -54,6 +54,8 @@ def _default(option: click.Option) -> str:
     given = value not in (None, "", ()) and "UNSET" not in repr(value).upper()
     if not given:
         return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
 
 
