@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pyspark_rocketq.session.java import Java, find_java
+from pyspark_rocketq.session.worker_python import worker_python
 
 #: Settings for one machine, not for a cluster: loopback only, no UI port, no progress bar.
 DEFAULTS: Final = {
@@ -59,8 +60,14 @@ def local_session(
     `short_lived` is for tests and demonstrations: the JVM starts with a third less work, and long jobs
     run slower. Raises JavaNotFound, which names the places that were tried. A session that already runs is
     returned with the given conf, as Spark's builder does.
+
+    Spark's Python processes are this interpreter without Spark's zip archives (`worker_python`), unless
+    PYSPARK_PYTHON or PYSPARK_DRIVER_PYTHON names another one.
     """
     prepare_environment()
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if os.environ[name] == sys.executable:
+            os.environ[name] = worker_python()
     java_options = [
         f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
         *(SHORT_LIVED if short_lived else ()),
