@@ -11,6 +11,7 @@ from rocketq_broker.epoch_lineage import EpochLineage, LogView
 from rocketq_broker.replication.errors import ConfirmedDiverged, ForeignLog, RegisterWentBack, ReplicaReplaced
 from rocketq_broker.replication.fetching import Diverged, Fetch, FetchPlace, Shipment
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
+from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.record_changes import elected, elected_uncleanly, expanded, founded, joined
 from rocketq_broker.replication.replica import (
     Ask,
@@ -90,6 +91,16 @@ def test_nothing_is_confirmed_while_too_few_are_in_sync() -> None:
     alone = master(group((A,)))
     assert alone.synced(TEN).confirmed.end == 0
     assert master(group((A,), min_in_sync=1)).synced(TEN).confirmed.end == 10
+
+
+def test_without_waiting_a_replica_joins_that_has_caught_up_a_moment_ago() -> None:
+    role = MasterRole(A.replica, 2, 10, 0, 1, frozenset({A.replica}), waits=False)
+    lacks_the_begin = role.heard(B.replica, 5, 10, 1_000)
+    assert not lacks_the_begin.may_join(B.replica, 10, 1_000)
+    lags = role.heard(B.replica, 12, 20, 5_000)
+    assert not lags.may_join(B.replica, 20, 5_000)
+    caught_up = lags.heard(B.replica, 20, 30, 5_100)
+    assert caught_up.may_join(B.replica, 30, 5_100)
 
 
 def test_who_is_to_join_counts_before_the_register_has_answered() -> None:

@@ -184,6 +184,8 @@ class SmallCluster:
     def __init__(self, brokers: int = 2, queues: int = 1) -> None:
         self.brokers = [SmallBroker(f"broker-{letter}", queues) for letter in "abcdef"[:brokers]]
         self._servers: dict[str, SmallServer] = {}
+        #: The slaves of each broker by their ids.
+        self._slaves: dict[str, dict[int, SmallServer]] = {}
         self._stack = ExitStack()
         self._version = 1
         #: Names of brokers that the route leaves out, as after the end of their leases.
@@ -211,6 +213,14 @@ class SmallCluster:
     @property
     def nameserver(self) -> str:
         return self._nameserver.address
+
+    def add_slave(self, of: str, number: int) -> SmallBroker:
+        """Give a broker a slave, which has what it is given."""
+        slave = SmallBroker(of, len(self.brokers[0].queues))
+        server = self._stack.enter_context(SmallServer(slave))
+        self._slaves.setdefault(of, {})[number] = server
+        self.route_changed()
+        return slave
 
     def requests(self, broker: str, method: str) -> list[Asked]:
         """The calls of one method that a broker got."""
@@ -262,9 +272,13 @@ class SmallCluster:
             TOPIC,
             self._version,
             tuple(QueueData(b.name, len(b.queues), len(b.queues), 6, b.incarnation) for b in live),
-            tuple(BrokerData("default", b.name, {0: self._servers[b.name].address}) for b in live),
+            tuple(BrokerData("default", b.name, self._addresses(b.name)) for b in live),
             "small",
         )
+
+    def _addresses(self, name: str) -> dict[int, str]:
+        slaves = self._slaves.get(name, {})
+        return {0: self._servers[name].address, **{number: each.address for number, each in slaves.items()}}
 
     def _view(self) -> ClusterView:
         identities = [
