@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.admission import AcceptedHosts, accepted_hosts
 from rocketq.model import DEFAULT_QUEUES, QUEUE_COUNT_MAX, FlushMode, ReplicationMode, is_legal_name
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.documents.groups import SESSION_TIMEOUT_MS, SESSION_TIMEOUT_MS_MIN
 from rocketq.protocol.documents.nameserver import MASTER_ID
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
 from rocketq_broker.store.config import RetentionPolicy, StoreConfig, TransactionPolicy
 
 KIB: Final = 1024

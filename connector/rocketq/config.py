@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import PULL_BYTES_MAX
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.documents.broker import WAIT_MS_MAX
 from rocketq.protocol.documents.groups import HEARTBEAT_MS, SESSION_TIMEOUT_MS_MIN, WATCH_MS
 from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 
 Compression = Literal["lz4", "zstd"]
 Start = Literal["group", "earliest", "latest", "time"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketq import LocalCluster
-from rocketq.cli.main import EXIT_CODES
+from rocketq.cli.terminal.exit_codes import EXIT_CODES
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 

@@ -10,20 +10,20 @@ import sys
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from rocketq import LocalCluster
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.cli.main import main
-from rocketq.cli.main import rocketq as command_tree
 from rocketq.model import Message
 from rocketq.net.route_cache import RouteCache
 from rocketq.protocol.arrow.stream_reader import write_stream
 from rocketq.protocol.documents.broker import CreateTopicRequest
 from rocketq.protocol.documents.sinks import CommitBatchRequest, StageName
 from rocketq.protocol.message_schema import from_messages
+from tests.support.command_line import all_commands, leaves
 from tests.support.patience import PatientClient, patient_transport
 
 
@@ -82,16 +82,11 @@ def nowhere() -> Shell:
     return Shell(["http://127.0.0.1:9"])
 
 
-def all_commands() -> list[list[str]]:
-    found: list[list[str]] = []
-    for name, command in command_tree.commands.items():
-        below = getattr(command, "commands", {})
-        found += [[name, child] for child in below] if below else [[name]]
-    return found
+PATHS: Final = [path for path, _ in leaves(all_commands())]
 
 
-@pytest.mark.parametrize("path", [c for c in all_commands() if c[-1] != "run"], ids=" ".join)
-def test_every_command_explains_itself_with_examples(path: list[str]) -> None:
+@pytest.mark.parametrize("path", [path for path in PATHS if path[-1] != "run"], ids=" ".join)
+def test_every_command_explains_itself_with_examples(path: tuple[str, ...]) -> None:
     done = Shell([])(*path, "--help")
     assert done.code == 0
     assert f"rocketq {' '.join(path)}" in done.out.split("Examples:", 1)[1]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import pytest
@@ -18,9 +18,9 @@ import pytest
 from rocketq import Client, GroupNotFound, LocalCluster, Message, MessageQueue, TransactionState
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.admin.live_masters import LiveMasters
-from rocketq.cli.main import rocketq as command_tree
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
+from tests.support.command_line import all_commands, leaves
 
 #: Ids in the examples, which a test replaces by those of its own.
 TIMER_ID: Final = "broker-a:orders:0:@40960.0"
@@ -38,14 +38,13 @@ ANSWERS: Final = {"topic delete": "orders", "group delete": "billing", "group re
                   "group clone": "billing-2", "sink": "orders-copy", "tx": TRANSACTION}  # fmt: skip
 
 
-def examples(command: Any = command_tree) -> Iterator[str]:
-    for below in getattr(command, "commands", {}).values():
-        yield from examples(below)
-    if not hasattr(command, "commands"):
-        yield from (line.strip() for line in command.help.split("Examples:")[1].splitlines() if line.strip())
-
-
-ALL: Final = list(examples())
+COMMANDS: Final = all_commands()
+ALL: Final = [
+    line.strip()
+    for _, command in leaves(COMMANDS)
+    for line in str(command.help).split("Examples:")[1].splitlines()
+    if line.strip()
+]
 
 
 @pytest.mark.parametrize("example", ALL)
@@ -53,10 +52,10 @@ def test_every_example_is_understood(example: str) -> None:
     """The command line reads each call of rocketq in it; nothing is done."""
     calls = re.findall(r"(?:^|[|] (xargs )?)rocketq ([^|<]*)", re.sub(r"'[^']*'", "'x'", example))
     for more, call in calls:
-        command: Any = command_tree
+        command: click.Command = COMMANDS
         words = shlex.split(call)
         context = click.Context(command, info_name="rocketq", obj={})
-        while hasattr(command, "commands"):
+        while isinstance(command, click.Group):
             command = command.commands[words.pop(0)]
         if more:
             words.append(TIMER_ID)

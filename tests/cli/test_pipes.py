@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketq import Client, LocalCluster, Message, MessageQueue, StoredMessage
-from rocketq.cli.main import rocketq as command_tree
 from rocketq.cli.messages.json_lines import document, table_of
 from rocketq.message_query import microseconds
 from tests.cli.test_commands import Shell
+from tests.support.command_line import all_commands, leaves
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=5).map("own-{}".format)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -220,13 +220,11 @@ def test_wrong_use_is_told_as_json_where_that_is_asked_for(
 
 
 def test_every_command_that_answers_can_do_it_as_json() -> None:
-    def without_output(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-        below = getattr(command, "commands", None)
-        if below is not None:
-            return [found for name, one in below.items() for found in without_output(one, (*path, name))]
-        return [] if any(one.name == "output" for one in command.params) else [path]
-
-    assert set(without_output(command_tree)) == {
+    assert {
+        path
+        for path, command in leaves(all_commands())
+        if not any(one.name == "output" for one in command.params)
+    } == {
         ("up",), ("demo",), ("console",), ("completion",), ("nameserver", "run"), ("broker", "run"),
     }  # fmt: skip
 

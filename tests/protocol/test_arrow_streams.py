@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.model import Message
 from rocketq.protocol.arrow.stream_reader import (
-    BATCH_MESSAGES_MAX,
     METADATA_BYTES_MAX,
     encapsulate,
     read_batch,
@@ -16,6 +15,7 @@ from rocketq.protocol.arrow.stream_reader import (
     write_stream,
 )
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 from tests.protocol.strategies import CODECS, batches
 
 END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"

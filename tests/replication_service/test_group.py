@@ -204,9 +204,10 @@ def test_a_promoted_slave_is_master(group: LocalCluster, transport: Transport, a
 
 def test_the_metrics_name_role_epoch_and_lag(group: LocalCluster, transport: Transport) -> None:
     master = replicas(group, transport)[0]
+    wait_until(lambda: all(each.behind_ms is not None for each in master.status().replicas))
     said = bytes(transport.call("GET", master.address, "/metrics").body).decode()
     assert "rocketq_replica_is_master{" in said
-    assert said.count("rocketq_replica_lag_bytes{") == 2
+    assert said.count("rocketq_replica_lag_bytes{") == 2, "of each slave that the master has heard of"
 
 
 def test_too_few_replicas_in_sync_refuse_a_send_before_it_is_stored(transport: Transport, topic: str) -> None:

@@ -5,12 +5,30 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import click
+
 from rocketq.cli.main import main
+from rocketq.cli.main import rocketq as root
+
+
+def all_commands() -> click.Group:
+    """Return the tree of commands with every command imported."""
+    return click.Group("rocketq", {name: each.load() for name, each in root.deferred.items()})
+
+
+def leaves(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each command below this one that has no subcommands, with the words that call it."""
+    if not isinstance(command, click.Group):
+        yield path, command
+    else:
+        for name, below in command.commands.items():
+            yield from leaves(below, *path, name)
 
 
 @dataclass(frozen=True)

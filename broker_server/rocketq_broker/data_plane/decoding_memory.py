@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.http_server.byte_budget import ByteBudget
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX, stored_extent
+from rocketq.protocol.arrow.stream_reader import stored_extent
 from rocketq.protocol.frame import FrameKind, scan
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
 from rocketq_broker.store.disk.files import Data
 
 #: Of one message as an object of Python and as JSON, besides its bytes.

@@ -69,8 +69,11 @@ class ReplicationCollector(Collector):
         for each in status.replicas:
             if each.number != status.number:
                 node = (*self._node, str(each.number))
-                lag.add_metric(node, max(0, status.end - max(0, each.held)))
-                behind.add_metric(node, each.behind_ms / 1000)
+                # What is not known has no value: a 0 would say that the slave has caught up.
+                if each.held >= 0:
+                    lag.add_metric(node, max(0, status.end - each.held))
+                if each.behind_ms is not None:
+                    behind.add_metric(node, each.behind_ms / 1000)
         yield lag
         yield behind
 

@@ -43,11 +43,12 @@ def _states(replica: Replica, record: GroupRecord, view: LogView, now_ms: int) -
 
 
 def _state(replica: Replica, record: GroupRecord, member: Member, view: LogView, now_ms: int) -> ReplicaState:
-    held, behind_ms = -1, 0
+    held, behind_ms = -1, None
     role = replica.role
+    is_master = isinstance(role, MasterRole)
     if member.replica == replica.id:
-        held = view.held
-    elif isinstance(role, MasterRole):
+        held, behind_ms = view.held, 0 if is_master else None
+    elif isinstance(role, MasterRole) and member.replica in role.replicas:
         held = role.held_by(member.replica)
         behind_ms = role.behind_ms(member.replica, now_ms) if held < view.end else 0
     return ReplicaState(

@@ -16,7 +16,7 @@ import structlog
 from rocketq.errors import RocketqError
 from rocketq.net.transport import Transport, TransportFailure
 from rocketq.protocol.documents.replication import FETCH_HEADER, RANGE_PATH, FetchHead
-from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 from rocketq_broker.replication.group_record import GroupRecord
 from rocketq_broker.store.replica.healing import DamagedRange
 from rocketq_broker.store.replica.raw_frames import RawFrames

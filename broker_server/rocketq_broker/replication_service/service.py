@@ -36,7 +36,7 @@ from rocketq.model import SendStatus
 from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.transport import Transport, TransportFailure
 from rocketq.protocol.documents.replication import FETCH_HEADER, FETCH_PATH, FetchHead
-from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 from rocketq_broker.meta_register.meta_register import MetaRegister, Registered
 from rocketq_broker.replication.errors import ReplicaNumberTaken
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer

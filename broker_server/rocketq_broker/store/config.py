@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.model import FlushMode
-from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

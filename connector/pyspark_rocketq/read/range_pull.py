@@ -32,7 +32,8 @@ from rocketq.errors import (
     RocketqError,
     TopicNotFound,
 )
-from rocketq.net.broker_api import BrokerApi, Pulled
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.pulled import Pulled
 from rocketq.net.retry import persist
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames
 

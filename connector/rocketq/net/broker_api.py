@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Final, Self, TypeVar
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig
 from rocketq.net.group_api import GroupApi
+from rocketq.net.pulled import Pulled
 from rocketq.net.transport import (
     PULL_ANSWER_BYTES_MAX,
     Body,
@@ -25,7 +26,6 @@ from rocketq.net.transport import (
     TransportFailure,
     path_of,
 )
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.documents.broker import (
     AlterTopicRequest,
@@ -61,7 +61,6 @@ from rocketq.protocol.documents.sinks import (
     StagedAnswer,
     StageName,
 )
-from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_frames, open_within_budget
 from rocketq.protocol.json_codec import decode
 from rocketq.protocol.send_number import NUMBER, SendNumber
 
@@ -74,35 +73,6 @@ _STREAM_BODY: Final = {"content-type": calls.ARROW_STREAM, "accept": calls.JSON}
 #: Lines of the head of a request, as `Transport.post` takes them.
 _PLAIN_BODY: Final = f"content-type: {calls.OCTET_STREAM}\r\n"
 _ACCEPT_FRAMES: Final = {"accept": calls.FRAMES}
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """The answer to one pull: whole frames as they lie in the log, and where the queue stands.
-
-    `offset` is what was asked for, `next_offset` where to go on; `suggested` is the id of the replica to ask.
-    """
-
-    status: PullStatus
-    offset: int
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    incarnation: str
-    body: bytes | memoryview = field(repr=False)
-    suggested: int = MASTER_ID
-
-    def slices(self, end: int | None = None) -> list[FrameSlice]:
-        """Open the frames, cut to [offset, end); raise CorruptFrame."""
-        return open_frames(self.body, self.offset, end)
-
-    def bounded_slices(self, inflated_bytes_max: int = INFLATED_BYTES_MAX) -> tuple[list[FrameSlice], int]:
-        """Open frames within a budget of inflated bytes; return them and the offset to go on at.
-
-        See `open_within_budget`. Raises CorruptFrame if the first one is damaged.
-        """
-        found, stopped_at = open_within_budget(iter_frames(self.body, self.offset), inflated_bytes_max)
-        return found, self.next_offset if stopped_at is None else stopped_at
 
 
 class BrokerApi(GroupApi):

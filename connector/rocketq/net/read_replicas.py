@@ -13,7 +13,8 @@ from typing import Final
 
 from rocketq.clock import Clock, SystemClock
 from rocketq.model import MessageQueue
-from rocketq.net.broker_api import BrokerApi, Pulled
+from rocketq.net.broker_api import BrokerApi
+from rocketq.net.pulled import Pulled
 from rocketq.net.transport import Transport
 from rocketq.protocol.documents.nameserver import MASTER_ID, TopicRoute
 

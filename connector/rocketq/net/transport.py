@@ -27,11 +27,9 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-import numpy as np
-import pyarrow as pa
 import urllib3
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -48,8 +46,11 @@ from rocketq.errors.documents import from_document
 from rocketq.model import PULL_BYTES_MAX
 from rocketq.net.connection_pools import ConnectionPools
 from rocketq.net.small_call_connection import SHORT_BODY_BYTES_MAX, SmallAnswer
-from rocketq.protocol.arrow.stream_parts import Pieces
-from rocketq.protocol.frame import FRAME_BYTES_MAX
+from rocketq.protocol.pieces import Pieces
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: JSON answers; a topic list of 100,000 names fits.
 CONTROL_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -60,7 +61,7 @@ PULL_ANSWER_BYTES_MAX: Final = PULL_BYTES_MAX + FRAME_BYTES_MAX
 _RECEIVE_BYTES: Final = 256 * 1024
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
-Body: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | Pieces
+Body: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer | Pieces"
 Query: TypeAlias = Mapping[str, str | int | None]
 
 
@@ -275,6 +276,8 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: Deadline, limit: int) ->
         raise HTTPError(f"its answer is {announced} bytes, more than the {limit} asked for")
     if size <= _RECEIVE_BYTES:
         return b"".join(_received(response, deadline, limit))
+    import numpy as np  # only here: a control call needs neither it nor Arrow
+
     # Put in place as it comes: its parts and the whole are never there both. Not a bytearray, which is
     # filled with zeros first.
     whole = np.empty(size, np.uint8).data

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from rocketq.errors import InvalidBatch, InvalidConfiguration
 from rocketq.model import Message
 from rocketq.producing.selection.queue_selectors import Hashes, batch_bytes
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.column_values import number
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, from_messages, normalise
@@ -29,6 +28,7 @@ from rocketq.protocol.rules.delivery_time import (
     with_times,
 )
 from rocketq.protocol.rules.message_rules import check_batch
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 
 #: The ordering keys of a batch: the name of a column, or one key (bytes, text or None) for each message.
 OrderingKeys: TypeAlias = str | pa.Array | pa.ChunkedArray | npt.NDArray[Any] | Sequence[bytes | str | None]

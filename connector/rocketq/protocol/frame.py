@@ -42,11 +42,10 @@ import google_crc32c
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 
 MAGIC: Final = int.from_bytes(b"RQF\x01", "little")
 HEADER_BYTES: Final = 64
-#: No frame may be larger: it bounds what a reader must hold at once.
-FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 HAS_KEYS: Final = 1
 PUBLISHED: Final = 2
 UNFINISHED: Final = 4

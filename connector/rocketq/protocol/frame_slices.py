@@ -28,9 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame, InvalidBatch, TooLarge
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX, encapsulate, read_batch
+from rocketq.protocol.arrow.stream_reader import encapsulate, read_batch
 from rocketq.protocol.frame import Frame, FrameHeader, FrameKind, scan
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA_ID
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
 
 #: Of a filtered frame: a stored frame that some of its messages were taken from.
 SOURCE: Final = np.dtype([("log_offset", "<i8"), ("stored_at_us", "<i8"), ("count", "<i8")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketq import LocalCluster
 from rocketq.model import Message, PullStatus
-from rocketq.net.broker_api import Pulled
+from rocketq.net.pulled import Pulled
 from rocketq.protocol.message_schema import from_messages
 from tests.protocol.strategies import messages_frame
 from tests.support.patience import PatientClient

@@ -8,7 +8,7 @@ import pytest
 
 from rocketq.clock import ManualClock
 from rocketq.model import MessageQueue, PullStatus
-from rocketq.net.broker_api import Pulled
+from rocketq.net.pulled import Pulled
 from rocketq.net.read_replicas import AVOID_MS, ReadReplicas
 from rocketq.net.transport import Transport
 from rocketq.protocol.documents.nameserver import BrokerData, TopicRoute

@@ -16,7 +16,7 @@ from urllib3.connection import HTTPConnection
 from rocketq.config import TransportConfig
 from rocketq.errors import Closed, InvalidConfiguration, QueueNotFound, RemoteError
 from rocketq.net.transport import Response, Transport, TransportFailure, path_of
-from rocketq.protocol.arrow.stream_parts import Pieces
+from rocketq.protocol.pieces import Pieces
 from tests.support.small_server import Answer, Asked, SmallServer
 
 

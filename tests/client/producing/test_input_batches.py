@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rocketq.errors import InvalidBatch
 from rocketq.model import Message
 from rocketq.producing.input_batches import batches_of, stamped
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.message_schema import MESSAGE_COLUMNS, MESSAGE_SCHEMA, PROPERTIES_TYPE, from_messages
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 
 
 def test_a_dataframe_becomes_messages_whatever_its_index_is() -> None:

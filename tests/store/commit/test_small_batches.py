@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
 from rocketq_broker.store.commit.commit_plan import MERGED_BYTES_MAX
 from tests.support.store_driver import batch, burst, config, opened
 

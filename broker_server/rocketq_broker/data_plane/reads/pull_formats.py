@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.model import MessageQueue, message_id
-from rocketq.protocol.arrow.stream_reader import INFLATED_BYTES_MAX
 from rocketq.protocol.frame import claimed_log_offset
 from rocketq.protocol.frame_slices import FrameSlice, iter_frames, open_within_budget
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA
+from rocketq.protocol.sizes import INFLATED_BYTES_MAX
 from rocketq_broker.store.disk.files import Data
 
 #: The messages of one JSON document; one message may be longer.

@@ -46,13 +46,7 @@ from rocketq.model import (
     Perm,
     TopicConfig,
 )
-from rocketq.protocol.arrow.stream_reader import (
-    BATCH_MESSAGES_MAX,
-    CutStream,
-    cut_stream,
-    encapsulate,
-    open_stream,
-)
+from rocketq.protocol.arrow.stream_reader import CutStream, cut_stream, encapsulate, open_stream
 from rocketq.protocol.documents.broker import (
     ARROW_STREAM,
     OCTET_STREAM,
@@ -67,6 +61,7 @@ from rocketq.protocol.plain_message import PROPERTY_PREFIX
 from rocketq.protocol.rules.delivery_time import Horizon, delivery_time
 from rocketq.protocol.rules.reserved_names import check_user_topic
 from rocketq.protocol.send_number import SendNumber
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 from rocketq_broker.config import BrokerConfig
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, json_answer
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom

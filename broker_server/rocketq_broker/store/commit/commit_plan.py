@@ -36,11 +36,11 @@ import pyarrow as pa
 
 from rocketq.errors import QueueNotFound, RocketqError, TopicNotFound
 from rocketq.model import NO_OFFSET, Appended
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.documents.sinks import Staged
 from rocketq.protocol.frame import FrameKind, encode, frame_size
 from rocketq.protocol.hashing import hash_column
 from rocketq.protocol.rules.delivery_time import NO_TIME, Times, stored_times
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 from rocketq_broker.epoch_lineage import EpochLineage
 from rocketq_broker.store.commit.delayed_batches import merge_delayed
 from rocketq_broker.store.commit.held_copies import HeldCopy, LostFrame

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
 from rocketq.model import TimeBoundary
-from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader
+from rocketq.protocol.frame import HEADER_BYTES, FrameHeader
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 from rocketq_broker.store.disk.files import Data
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queue import BLOCK_UNITS, ConsumeQueue

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES, FrameHeader, FrameKind, encode, peek
+from rocketq.protocol.frame import HEADER_BYTES, FrameHeader, FrameKind, encode, peek
+from rocketq.protocol.sizes import FRAME_BYTES_MAX
 from rocketq_broker.store.disk.files import Files
 from rocketq_broker.store.disk.open_files import Handles
 from rocketq_broker.store.index.index_file import DIRECTORY as INDEX_DIRECTORY

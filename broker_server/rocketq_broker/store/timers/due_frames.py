@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketq.errors import CorruptFrame
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX, read_stored
+from rocketq.protocol.arrow.stream_reader import read_stored
 from rocketq.protocol.frame import FrameKind
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 from rocketq_broker.store.log.commit_log import CommitLog
 from rocketq_broker.store.log.consume_queues import QueueKey
 from rocketq_broker.store.machines.timer_table import (

@@ -8,7 +8,6 @@ import rich_click as click
 
 from rocketq.cli.terminal.connection import administration, nameservers_option
 from rocketq.cli.terminal.output import UNHEALTHY, output_option, say, show, show_one
-from rocketq.protocol.documents.replication import ReplicationStatus
 
 COLUMNS: Final = (
     "broker", "id", "role", "epoch", "in_sync", "held", "held_percent", "lag_bytes", "lag_s", "address",
@@ -30,35 +29,26 @@ def replicas(broker: str, nameservers: str, output: str) -> int:
       rocketq broker replicas broker-a -o json
     """
     with administration(nameservers) as admin:
-        status = admin.replicas.status(broker)
+        group = admin.replicas.standings(broker)
     rows = [
         {
             "broker": broker,
             "id": each.number,
-            "role": "master" if each.address == status.master else "slave",
-            "epoch": status.epoch,
-            "in_sync": "yes" if each.is_in_sync else "eligible" if each.is_eligible else "no",
-            "held": each.held if each.held >= 0 else None,
-            "held_percent": _percent(each.held, status),
-            "lag_bytes": max(0, status.end - each.held) if each.held >= 0 else None,
-            "lag_s": round(each.behind_ms / 1000, 1),
+            "role": each.role,
+            "epoch": group.status.epoch,
+            "in_sync": each.in_sync,
+            "held": each.held,
+            "held_percent": each.held_percent,
+            "lag_bytes": each.lag_bytes,
+            "lag_s": each.lag_s,
             "address": each.address,
         }
-        for each in status.replicas
+        for each in group.replicas
     ]
     show(rows, output, COLUMNS)
-    in_sync = sum(each.is_in_sync for each in status.replicas)
-    if in_sync < status.min_in_sync:
-        say(f"{in_sync} in sync, {status.min_in_sync} needed: the group takes no writes")
-    return UNHEALTHY if status.role != "master" or in_sync < len(status.replicas) else 0
-
-
-def _percent(held: int, status: ReplicationStatus) -> float | None:
-    """Return how much of the master's log a replica holds: what a new one has copied so far."""
-    if held < 0:
-        return None
-    size = status.end - status.begin
-    return 100.0 if size <= 0 else round(max(0, held - status.begin) * 100 / size, 1)
+    if not group.takes_writes:
+        say(f"{group.in_sync} in sync, {group.status.min_in_sync} needed: the group takes no writes")
+    return 0 if group.is_whole else UNHEALTHY
 
 
 @click.command("handover")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketq.admin.cluster import NameServerViews
+from rocketq.admin.replicas import GroupStandings
 from rocketq.console.console import Call, Console, Page
 from rocketq.errors import NameServersUnreachable, NotFound
 from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity
@@ -90,6 +91,7 @@ def broker(console: Console, call: Call) -> Page:
     statistics = console.survey.ask(lambda master: master.statistics() if master.broker == name else None)
     listings = console.survey.ask(lambda master: master.topics() if master.broker == name else None)
     listing = listings.found.get(name)
+    replicas = console.admin.replicas.known_standings(name) if own else None
     values: dict[str, object] = {
         "name": name,
         "servers": own,
@@ -98,10 +100,13 @@ def broker(console: Console, call: Call) -> Page:
         "why": statistics.unreachable.get(name, ""),
         "topics": None if listing is None else sorted(listing.topics, key=lambda each: each.name),
         "look": console.observer.latest(),
-    }
-    return Page(
-        "broker.html", f"Broker {name}", values, same=("rocketq cluster", f"rocketq broker clock {name}")
-    )
+        "replicas": replicas if isinstance(replicas, GroupStandings) else None,
+        # A lone broker answers that it has no replicas: there is nothing to show.
+        "replicas_unknown": "" if replicas is None or isinstance(replicas, GroupStandings | NotFound)
+        else str(replicas),
+    }  # fmt: skip
+    same = ("rocketq cluster", f"rocketq broker clock {name}", f"rocketq broker replicas {name}")
+    return Page("broker.html", f"Broker {name}", values, same=same)
 
 
 def plots(console: Console) -> dict[str, Any]:

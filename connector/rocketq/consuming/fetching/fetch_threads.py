@@ -44,7 +44,8 @@ from rocketq.errors import (
     TopicNotFound,
 )
 from rocketq.model import MessageQueue
-from rocketq.net.broker_api import BrokerApi, Pulled, replica_of
+from rocketq.net.broker_api import BrokerApi, replica_of
+from rocketq.net.pulled import Pulled
 from rocketq.net.read_replicas import ReadReplicas
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from rocketq.model import MessageQueue
 from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Selection, batch_bytes
-from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, Pieces, stream_pieces
+from rocketq.protocol.arrow.stream_parts import PIECE_BYTES_MIN, stream_pieces
 from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.pieces import Pieces
 
 #: The body of one request.
 Content: TypeAlias = memoryview | Pieces

@@ -33,10 +33,10 @@ import pyarrow as pa
 from rocketq.errors import InvalidConfiguration, QueueNotFound
 from rocketq.model import MessageQueue
 from rocketq.producing.selection.fault_avoidance import FaultTolerance
-from rocketq.protocol.arrow.stream_reader import BATCH_MESSAGES_MAX
 from rocketq.protocol.column_values import numbers
 from rocketq.protocol.hashing import NULL_HASH, hash_value, queue_of
 from rocketq.protocol.message_schema import TEXT_COLUMNS
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
 
 #: A slice this small is not cut further to reach more queues.
 SPREAD_MESSAGES_MIN: Final = 64

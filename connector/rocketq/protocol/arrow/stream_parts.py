@@ -8,27 +8,15 @@ padding, validity and offsets, is joined, so that no piece is too small to be se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from rocketq.protocol.arrow.stream_reader import write_batches
+from rocketq.protocol.pieces import Pieces
 
 #: A buffer of this size is a piece of its own; smaller ones are joined.
 PIECE_BYTES_MIN: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Bytes that follow one another; as often as it is sent it is the same."""
-
-    parts: tuple[memoryview, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes they are together."""
-        return sum(part.nbytes for part in self.parts)
 
 
 def stream_pieces(batches: list[pa.RecordBatch], codec: str | None = None) -> Pieces:

@@ -31,10 +31,8 @@ import pyarrow as pa
 
 from rocketq.errors import InvalidBatch, TooLarge
 from rocketq.protocol.message_schema import MESSAGE_SCHEMA, nulls
+from rocketq.protocol.sizes import BATCH_MESSAGES_MAX, INFLATED_BYTES_MAX
 
-#: What one batch may inflate to, and how many messages it may hold.
-INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
-BATCH_MESSAGES_MAX: Final = 262_144
 #: Far above what the metadata of message/1 needs, custom metadata of a schema included.
 METADATA_BYTES_MAX: Final = 256 * 1024
 

@@ -44,16 +44,20 @@ class FetchHead:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One replica, as the broker that was asked knows it. A slave knows no other one's end: it is -1."""
+    """One replica, as the broker that was asked knows it.
+
+    A slave knows of no other replica how far it is, and a new master of none before its first fetch.
+    """
 
     number: Int64
     incarnation: str
     address: str
     is_in_sync: bool
     is_eligible: bool
+    #: How far it holds the master's log; -1: not known.
     held: Int64 = -1
-    #: How long it has not caught up with the master; 0 if it has.
-    behind_ms: Int64 = 0
+    #: How long it has not caught up with the master; 0 if it has, None if that is not known.
+    behind_ms: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
