@@ -13,7 +13,7 @@ ALL: Final = (
     "sync_send", "accumulated_sends", "small_sends", "group_commit", "tag_filter", "key_index", "restart",
     "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "retried", "transactions",
     "leases", "idempotent", "trace", "asyncio_clients",
-    "replica_apply", "replication_cost", "failover",
+    "replica_apply", "replication_cost", "failover", "replicated_append", "register_cas",
 )  # fmt: skip
 RESULTS: Final = Path(__file__).with_name("results")
 

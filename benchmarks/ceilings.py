@@ -1,6 +1,7 @@
 """The least a server could do: bare ASGI applications under uvicorn with uvloop and httptools.
 
 python -m benchmarks.ceilings append FILE    checksum each body (CRC-32C) and write it to FILE
+python -m benchmarks.ceilings sync   FILE    the same, and sync the file before the answer
 python -m benchmarks.ceilings serve  FILE    answer every GET with the bytes of FILE, from memory
 python -m benchmarks.ceilings echo   -       answer every body with itself
 """
@@ -25,7 +26,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class Append:
     """Takes a body, checksums it, appends it to a file and answers."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, syncs: bool = False) -> None:
+        self._syncs = syncs
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,6 +44,8 @@ class Append:
         for first in range(0, len(chunks), 1024):
             written += os.writev(self._file, chunks[first : first + 1024])
         assert written == whole
+        if self._syncs:
+            os.fdatasync(self._file)
         await answer(send, b'{"crc": %d}' % checksum, b"application/json")
 
 
@@ -86,6 +90,7 @@ def main() -> None:
     form, path = sys.argv[1:]
     forms: dict[str, Callable[[], Append | Serve | Echo]] = {
         "append": lambda: Append(path),
+        "sync": lambda: Append(path, syncs=True),
         "serve": lambda: Serve(path),
         "echo": Echo,
     }

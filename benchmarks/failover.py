@@ -113,13 +113,17 @@ def main() -> None:
     chosen = options("failover", "Kill the master of a group, and have it hand over.", turns=5)
     introduce("failover")
     found = measure(chosen.turns)
-    for what, times, target in (
-        ("master killed", found["killed_s"], KILLED_MAX_S),
-        ("handed over", found["handover_s"], HANDOVER_S),
+    for what, times, middle_target, target in (
+        ("master killed", found["killed_s"], KILLED_P50_S, KILLED_MAX_S),
+        ("handed over", found["handover_s"], HANDOVER_S, HANDOVER_S),
     ):
         worst, middle = max(times), statistics.median(times)
-        verdict = "met" if worst <= target else "MISSED"
-        say(f"{what:14} p50 {middle:5.2f} s   max {worst:5.2f} s   target <= {target} s   {verdict}")
+        verdict = "met" if worst <= target and middle <= middle_target else "MISSED"
+        p50, longest = (
+            f"p50 {middle:5.2f} s (target {middle_target} s)",
+            f"max {worst:5.2f} s (target {target} s)",
+        )
+        say(f"{what:14} {p50}   {longest}   {len(times)} turns   {verdict}")
     say(f"a send while all is well: {1000 * found['send_p50_s']:.1f} ms")
     report("failover", chosen, found)
 

@@ -52,8 +52,16 @@ class Connection:
 
     def exchange(self, request: Sequence[bytes], *, keep: bool = False) -> Response:
         """Send the parts of a request and read the whole answer; raise on a status that is not 2xx."""
+        self.send(request)
+        return self.receive(keep=keep)
+
+    def send(self, request: Sequence[bytes]) -> None:
+        """Send the parts of a request."""
         for part in request:
             self._socket.sendall(part)
+
+    def receive(self, *, keep: bool = False) -> Response:
+        """Read the whole answer to a request; raise on a status that is not 2xx."""
         head, rest = self._head()
         status = int(head[9:12])
         length = int(Response(status, head, 0).header(b"content-length"))

@@ -24,6 +24,12 @@ def processor_cost(server: Server, costs: list[float], seconds: float, rate: Cal
     return measured
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """Processor time that a process has used, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 class Server:
     """A process that announces its address on one line of stdout; a context manager."""
 
@@ -77,8 +83,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Processor time the server has used, of all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds_of(self.pid)
 
     def memory_bytes(self, what: str = "VmRSS") -> int:
         """Memory the server holds now (VmRSS) or at most ever held (VmHWM)."""

@@ -12,8 +12,12 @@ from typing import Any
 import click
 import pytest
 
+from rocketq.console.console import ConsoleConfig
+from rocketq.console.console_options import COMMAND as CONSOLE
+from rocketq.console.console_options import config_of as console_config
 from rocketq.errors import InvalidConfiguration
 from rocketq.http_server.settings.server_command import Settings
+from rocketq.net.route_cache import DEFAULT_NAMESERVER
 from rocketq_broker.broker_options import COMMAND as BROKER
 from rocketq_broker.broker_options import config_of as broker_config
 from rocketq_broker.config import BrokerConfig
@@ -43,6 +47,30 @@ def test_without_settings_a_server_has_the_defaults_of_its_configuration() -> No
     made = broker_config(broker().values)
     assert made == BrokerConfig(name="a", data_dir=Path("."))
     assert nameserver_config(NAMESERVER.read([]).values) == NameServerConfig()
+    assert console_config(CONSOLE.read([]).values) == ConsoleConfig((DEFAULT_NAMESERVER,))
+
+
+def test_the_console_has_its_settings_from_the_same_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(tmp_path, "[broker]\nport = 1\n[console]\nport = 9081\nallow_changes = true\n")
+    monkeypatch.setenv("ROCKETQ_NAMESERVERS", "http://a:1,http://b:2")
+    read = CONSOLE.read(["--config", path, "--observe-ms", "500"])
+    made = console_config(read.values)
+    assert (made.port, made.allow_changes, made.observe_ms) == (9081, True, 500)
+    assert made.nameservers == ("http://a:1", "http://b:2")
+    assert read.origins["nameservers"] == "environment ROCKETQ_NAMESERVERS"
+    assert broker("--config", path).values["port"] == 1
+
+
+def test_the_console_command_hands_on_only_what_is_given(tmp_path: Path) -> None:
+    path = file(tmp_path, "[console]\nport = 9081\nallow_changes = true\nobserve_ms = 0\n")
+    done = process(
+        "rocketq.cli.main", "console", "--config", path, "--host", "127.0.0.2", "--show-config", "jsonl"
+    )
+    origins = {row["setting"]: row["origin"] for row in map(json.loads, done.stdout.splitlines())}
+    assert (origins["host"], origins["port"]) == ("flag --host", f"file {path} [console]")
+    assert (done.returncode, "observe_ms" in done.stderr) == (2, True)
 
 
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(

@@ -12,9 +12,10 @@ from rocketq import Client, LocalCluster, PullConsumer
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.model import StoredMessage
 from rocketq.net.nameserver_api import NameServerApi
+from rocketq.net.replication_api import ReplicationApi
 from rocketq.net.retry import persist
 from rocketq.protocol.documents.nameserver import MASTER_ID, UnregisterRequest
-from tests.support.conditions import WAIT_MS
+from tests.support.conditions import WAIT_MS, wait_until
 from tests.support.patience import PatientClient, patient_transport
 from tests.support.spark_harness import Source
 
@@ -45,10 +46,25 @@ def orphaned() -> Iterator[Orphaned]:
                 producer.send(TOPIC, b"%d" % number, key=f"key-{number}")
         with client.pull_consumer(TOPIC, start="earliest", prefetch_bytes=1, pull_bytes=1) as consumer:
             read = consumer.poll(1, timeout_ms=WAIT_MS)
+            wait_for_slave(cluster)
             master = admin.replicas.status(GROUP).master
             cluster.kill(next(name for name, address in cluster.brokers.items() if address == master))
             forget_master(cluster.nameservers[0])
             yield Orphaned(cluster, client, consumer, read)
+
+
+def wait_for_slave(cluster: LocalCluster) -> None:
+    """Wait until the slave knows that everything is confirmed: it shows no more when its master is gone."""
+    transport = patient_transport()
+    replicas = [ReplicationApi(transport, GROUP, address) for address in cluster.brokers.values()]
+
+    def is_known_to_all() -> bool:
+        known = [api.status() for api in replicas]
+        end = max(each.end for each in known)
+        return all(each.confirmed == end for each in known)
+
+    wait_until(is_known_to_all)
+    transport.close()
 
 
 def forget_master(address: str) -> None:

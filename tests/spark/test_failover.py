@@ -34,6 +34,8 @@ pytestmark = pytest.mark.spark
 COPY = "orders-copy"
 #: A batch that takes longer hangs.
 BATCH_S = 300
+#: Producers leave the machine to the query, which has to keep up with them.
+PAUSE_S = 0.05
 
 
 def copying(spark: SparkSession, run: ReplicatedRun, checkpoint: Path) -> StreamingQuery:
@@ -93,7 +95,7 @@ def copied_through(
 
 
 def test_a_stream_is_copied_exactly_once_through_two_failovers(spark: SparkSession, tmp_path: Path) -> None:
-    with ReplicatedRun(tmp_path / "group", seed=3, nameservers=1) as run:
+    with ReplicatedRun(tmp_path / "group", seed=3, nameservers=1, pause_s=PAUSE_S) as run:
         copied_through(spark, run, tmp_path / "checkpoint", [kill_master, hand_over])
 
 
@@ -102,7 +104,7 @@ def test_a_stream_is_copied_exactly_once_through_two_failovers(spark: SparkSessi
 def test_a_stream_is_copied_exactly_once_through_twenty_four_failovers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with ReplicatedRun(tmp_path / "group", seed=4) as run:
+    with ReplicatedRun(tmp_path / "group", seed=4, pause_s=PAUSE_S) as run:
         failovers = [kill_master, pause_master, hand_over] * 8
         others = [run.rng.choice(STRIKES) for _ in range(6)]
         copied_through(spark, run, tmp_path / "checkpoint", [*failovers, *others])

@@ -8,12 +8,13 @@ from typing import Final
 
 import click
 
+from rocketq.console.console_options import COMMAND as CONSOLE
 from rocketq.http_server.settings.server_command import ServerCommand
 from rocketq_broker.broker_options import COMMAND as BROKER
 from rocketq_nameserver.nameserver_options import COMMAND as NAMESERVER
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "configuration.md"
-TABLES: Final = {"broker": BROKER, "nameserver": NAMESERVER}
+TABLES: Final = {"broker": BROKER, "nameserver": NAMESERVER, "console": CONSOLE}
 
 
 def table(command: ServerCommand) -> str:
@@ -53,6 +54,8 @@ def _default(option: click.Option) -> str:
     given = value not in (None, "", ()) and "UNSET" not in repr(value).upper()
     if not given:
         return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
 
 

@@ -39,10 +39,21 @@ class ReplicatedRun:
     """One cluster of one group, and its history; a context manager."""
 
     def __init__(
-        self, directory: Path, seed: int, *, replicas: int = 3, nameservers: int = 3, etcd: str = ""
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        replicas: int = 3,
+        nameservers: int = 3,
+        etcd: str = "",
+        pause_s: float = 0.0,
     ) -> None:
-        """`etcd` is the address of one that keeps the register in place of the NameServers."""
+        """`etcd` is the address of one that keeps the register in place of the NameServers.
+
+        A producer rests for `pause_s` after each send, so that those have time who follow it.
+        """
         self.rng = random.Random(seed)
+        self._pause_s = pause_s
         self._register = ["--etcd", etcd] if etcd else []
         self.cluster = LocalCluster(
             1, nameservers, directory, "sync", replicas=replicas, broker_arguments=self.broker_arguments
@@ -110,7 +121,7 @@ class ReplicatedRun:
     def _produce(self, name: str, queue: int) -> None:
         with PatientClient(self.cluster.nameservers) as client:
             producer, number = client.producer(), 0
-            while not self.ending.is_set():
+            while not self.ending.wait(self._pause_s):
                 message, number = Message(name, number), number + 1
                 try:
                     place = MessageQueue(TOPIC, GROUP, queue)

@@ -3,13 +3,16 @@
 Any thread submits operations; the writer thread takes all that wait for one commit. A caller with several
 operations wakes the writer once, after the last: a writer that is woken for each operation would compete
 with its caller for the processor and make one commit of each.
+
+The wake-up is a lock that the writer acquires and a caller releases. It is no `queue.SimpleQueue`: in
+CPython 3.11 a `get` with a timeout waits for ever if its time is over when it looks at the queue again. The
+writer waits for about a millisecond at a time, so on a busy machine it hung some day, with its callers.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from queue import Empty, SimpleQueue
 from typing import Final
 
 from rocketq.errors import BrokerUnavailable, RocketqError, SystemBusy
@@ -27,9 +30,10 @@ class Inbox:
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         self._operations: deque[Operation | None] = deque()
-        #: What an idle writer waits on; at most one token is in it.
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-        self._token_sent = False
+        #: What an idle writer waits on: released to wake it, so it is free only while `_is_woken`.
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._is_woken = False
         self._lock = threading.Lock()
         #: Why appends are refused while everything else goes on, by who says so.
         self._append_refusals: dict[str, RocketqError] = {}
@@ -63,9 +67,12 @@ class Inbox:
 
     def wake(self) -> None:
         """Have the writer look at what was submitted."""
-        if not self._token_sent:
-            self._token_sent = True
-            self._tokens.put(None)
+        if self._is_woken:
+            return
+        with self._lock:
+            if not self._is_woken:
+                self._is_woken = True
+                self._bell.release()
 
     def refuse_appends(self, who: str, error: RocketqError | None) -> None:
         """Refuse appends with this error until the same `who` takes it back with None."""
@@ -94,12 +101,10 @@ class Inbox:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for a wake-up; return False if none came in time."""
-        try:
-            self._tokens.get(timeout=timeout_s)
-        except Empty:
+        if not self._bell.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return False
-        # Cleared before the operations are looked at: whoever submits later sends another token.
-        self._token_sent = False
+        # Cleared before the operations are looked at: whoever submits later wakes the writer again.
+        self._is_woken = False
         return True
 
     def take(self, operations: list[Operation]) -> bool:

@@ -10,7 +10,12 @@ from rocketq.cli.local.servers import become
 from rocketq.cli.terminal.contexts import chosen_nameservers
 from rocketq.cli.terminal.output import output_option, show
 
-SERVERS: Final = ("broker", "nameserver")
+#: The module of each kind of server.
+SERVERS: Final = {
+    "broker": "rocketq_broker",
+    "nameserver": "rocketq_nameserver",
+    "console": "rocketq.console",
+}
 
 
 @click.group()
@@ -19,7 +24,7 @@ def config() -> None:
 
 
 @config.command("show", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@click.argument("server", type=click.Choice(SERVERS), required=False)
+@click.argument("server", type=click.Choice(list(SERVERS)), required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @output_option
 def show_config(server: str | None, arguments: tuple[str, ...], output: str) -> None:
@@ -35,6 +40,6 @@ def show_config(server: str | None, arguments: tuple[str, ...], output: str) -> 
       rocketq config show nameserver -o jsonl
     """
     if server is not None:
-        become(f"rocketq_{server}", [*arguments, "--show-config", output])
+        become(SERVERS[server], [*arguments, "--show-config", output])
     value, origin = chosen_nameservers()
     show([{"setting": "nameservers", "value": value, "origin": origin}], output)

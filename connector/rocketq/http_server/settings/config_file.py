@@ -25,7 +25,7 @@ import click
 from rocketq.errors import InvalidConfiguration
 
 #: The tables that a file may have.
-SECTIONS: Final = ("broker", "nameserver")
+SECTIONS: Final = ("broker", "nameserver", "console")
 
 
 def read_table(path: Path, section: str, options: Sequence[click.Option]) -> dict[str, Any]:
