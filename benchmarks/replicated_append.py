@@ -20,7 +20,7 @@ from benchmarks.kit.instrument import Contestant, Options, alternate, compare, i
 from rocketq import LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.model import FlushMode
-from rocketq.protocol.arrow.stream_reader import write_stream
+from rocketq.protocol.arrow.stream_writer import write_stream
 from rocketq.protocol.documents.broker import ARROW_STREAM, CreateTopicRequest
 
 REPLICAS: Final = 3
