@@ -18,6 +18,8 @@ from typing import Any
 import google_crc32c
 import uvicorn
 
+from rocketq.system.durability import sync_file
+
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -45,7 +47,7 @@ class Append:
             written += os.writev(self._file, chunks[first : first + 1024])
         assert written == whole
         if self._syncs:
-            os.fdatasync(self._file)
+            sync_file(self._file)
         await answer(send, b'{"crc": %d}' % checksum, b"application/json")
 
 

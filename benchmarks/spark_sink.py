@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from benchmarks.kit import data
 from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.kit.memory import filled_page_cache
+from benchmarks.kit.servers import KEEPS_ALL
 from benchmarks.kit.spark_ceilings import prepare, timed
 from benchmarks.kit.spark_rows import GENERATORS, rows_of
 from benchmarks.kit.spark_ticks import DropSink, TickSource
@@ -116,7 +117,10 @@ def micro_batches(chosen: Options, cluster: LocalCluster, spark: SparkSession) -
 def main() -> None:
     chosen = options("spark_sink", "Write to topics exactly once with Spark.", memory=True)
     introduce("spark_sink")
-    with LocalCluster(brokers=2) as cluster, filled_page_cache(chosen.cold) as fill:
+    with (
+        LocalCluster(brokers=2, broker_arguments=KEEPS_ALL) as cluster,
+        filled_page_cache(chosen.cold) as fill,
+    ):
         spark = prepare("sink")
         try:
             results = {name: writes(chosen, cluster, spark, fill, name) for name in GENERATORS}

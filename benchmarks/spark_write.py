@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from benchmarks.kit import data
 from benchmarks.kit.instrument import Contestant, Options, alternate, compare, introduce, options, report, say
 from benchmarks.kit.memory import filled_page_cache
+from benchmarks.kit.servers import KEEPS_ALL
 from benchmarks.kit.spark_ceilings import prepare, timed
 from benchmarks.kit.spark_rows import rows_of
 from rocketq import Client, LocalCluster
@@ -66,7 +67,10 @@ def measure(
 def main() -> None:
     chosen = options("spark_write", "Write to a topic with Spark.", memory=True)
     introduce("spark_write")
-    with LocalCluster(brokers=1) as cluster, filled_page_cache(chosen.cold) as fill:
+    with (
+        LocalCluster(brokers=1, broker_arguments=KEEPS_ALL) as cluster,
+        filled_page_cache(chosen.cold) as fill,
+    ):
         spark = prepare("write")
         try:
             results = {generator: measure(chosen, cluster, spark, fill, generator) for generator in TARGETS}

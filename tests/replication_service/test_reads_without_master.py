@@ -10,6 +10,7 @@ import pytest
 
 from rocketq import Client, LocalCluster, PullConsumer
 from rocketq.admin.cluster import ClusterAdmin
+from rocketq.message_query import FoundByKey
 from rocketq.model import StoredMessage
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.net.replication_api import ReplicationApi
@@ -94,8 +95,12 @@ def test_a_new_pull_consumer_reads_at_the_slave(orphaned: Orphaned) -> None:
 
 
 def test_messages_are_found_by_key_at_the_slave(orphaned: Orphaned) -> None:
-    found = persist(lambda: orphaned.client.query.by_key(TOPIC, "key-7"), "a query", WAIT_MS)
-    assert [message.offset for message in found.messages] == [7]
+    def found() -> FoundByKey:
+        return persist(lambda: orphaned.client.query.by_key(TOPIC, "key-7"), "a query", WAIT_MS)
+
+    # The slave's index is built behind its log.
+    wait_until(lambda: not any(found().lag_bytes.values()))
+    assert [message.offset for message in found().messages] == [7]
 
 
 def test_spark_reads_a_batch_at_the_slave(orphaned: Orphaned) -> None:
