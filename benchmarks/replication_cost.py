@@ -8,17 +8,16 @@ the ratio of the two is what counts. Each turn starts a new group on an empty di
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from benchmarks.kit import data
 from benchmarks.kit.http import Connection, drive, post, request
 from benchmarks.kit.instrument import Contestant, Options, alternate, introduce, options, report, say
+from benchmarks.kit.servers import cpu_seconds_of
 from rocketq import LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.protocol.arrow.stream_writer import write_stream
@@ -32,13 +31,6 @@ TARGET: Final = 0.85
 WAIT_S: Final = 30.0
 TOPIC: Final = "/v1/topics/bench"
 GROUP: Final = "broker-a"
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(pid: int) -> float:
-    """The processor time of a process, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def send_for(host: str, port: int, seconds: float, body: bytes) -> float:
@@ -88,9 +80,9 @@ class Group(Contestant):
                     request("PUT", TOPIC, b'{"read_queues": %d, "write_queues": %d}' % (QUEUES, QUEUES))
                 )
             send_for(host, port, 0.3, body)
-            before = {name: cpu_seconds(cluster.pid(name)) for name in cluster.brokers}
+            before = {name: cpu_seconds_of(cluster.pid(name)) for name in cluster.brokers}
             rate = send_for(host, port, chosen.seconds, body)
-            used = {name: cpu_seconds(cluster.pid(name)) - before[name] for name in cluster.brokers}
+            used = {name: cpu_seconds_of(cluster.pid(name)) - before[name] for name in cluster.brokers}
         size = rate * chosen.seconds
         self.costs.append(used.pop(master) / size)
         self.of_slaves.append(sum(used.values()) / size)
