@@ -6,11 +6,11 @@ import itertools
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
+from msgspec.structs import asdict
 
 from rocketq.cli.messages.json_lines import document, json_line
 from rocketq.cli.terminal.completion import complete_topic
