@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import rich_click as click
-from msgspec.structs import asdict
 
 from rocketq.cli.messages.json_lines import document, json_line
 from rocketq.cli.terminal.completion import complete_topic
@@ -179,7 +179,9 @@ def _found_document(found: FoundByKey) -> dict[str, Any]:
         "messages": [document(message) for message in found.messages],
         "complete": found.complete,
         "lag_bytes": found.lag_bytes,
-        "uncovered": {broker: [asdict(one) for one in ranges] for broker, ranges in found.uncovered.items()},
+        "uncovered": {
+            broker: [msgspec.to_builtins(one) for one in ranges] for broker, ranges in found.uncovered.items()
+        },
         "missing": list(found.missing),
     }
 
