@@ -186,3 +186,13 @@ def test_the_plots_have_the_rates_of_each_broker(looking: Visitor) -> None:
     told = json.loads(looking.get("/plots.json").html)
     assert set(told["brokers"]) == {"broker-a", "broker-b"}
     assert len(told["brokers"]["broker-a"]["messages_in"]) == len(told["seconds"])
+
+
+def test_the_search_of_messages_names_the_command_that_shows_the_same(looking: Visitor, topic: str) -> None:
+    for query, command in (
+        ("", "rocketq query key TOPIC KEY"),
+        (f"by=key&topic={topic}&text=k-1", f"rocketq query key {topic} k-1"),
+        (f"by=id&topic={topic}&text=0A1B", f"rocketq query id 0A1B --topic {topic}"),
+        (f"by=time&topic={topic}&begin=5m", f"rocketq query time {topic} --begin 5m"),
+    ):
+        assert command in looking.get(f"/messages?{query}").text

@@ -72,6 +72,7 @@ def test_pages_answer_while_a_broker_is_frozen_and_name_it(troubled: LocalCluste
             assert "unreachable" in page.text or "does not answer" in page.text, path
         assert "kept" in console.get("/topics/orders").text, "the other broker's messages are shown"
         assert "at least" in console.get("/groups/billing").text, "a sum without a broker is a lower bound"
+        assert "≥" in console.get("/topics/orders").text.partition("that consume it")[2], "there as well"
     finally:
         troubled.resume("broker-b")
     wait_until(lambda: "unreachable" not in console.get("/groups/billing").text)

@@ -15,7 +15,7 @@ FOLDER: Final = Path(__file__).parent.parent.parent / "notebooks"
 NOTEBOOKS: Final = sorted(FOLDER.glob("*.ipynb"))
 CELL_TIMEOUT_S: Final = 540
 #: Those that take a minute or more on a busy machine: they belong to `make test-slow`.
-SLOW: Final = {"02_streaming_aggregation", "03_exactly_once", "05_failover"}
+SLOW: Final = {"02_streaming_aggregation", "03_exactly_once", "05_failover", "06_performance"}
 RUNS: Final = [
     pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
     for path in NOTEBOOKS
@@ -31,6 +31,13 @@ def test_a_notebook_is_committed_without_output_and_ends_in_checks(path: Path) -
     code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
     assert any(line.startswith("assert ") for cell in code for line in cell.source.splitlines())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_begins_with_its_title_and_has_no_other(path: Path) -> None:
+    text = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    titles = [line for source in text for line in source.splitlines() if line.startswith("# ")]
+    assert titles == [text[0].splitlines()[0]]
 
 
 def test_every_notebook_is_listed() -> None:

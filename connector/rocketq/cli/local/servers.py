@@ -163,15 +163,16 @@ def up(
 
 
 def _show_up(cluster: LocalCluster, console: ConsoleBeside) -> None:
-    for number, address in enumerate(cluster.nameservers, 1):
-        say(f"nameserver-{number}  {address}")
-    for name, address in cluster.brokers.items():
-        say(f"{name}      {address}/docs")
+    rows = [(f"nameserver-{number}", address) for number, address in enumerate(cluster.nameservers, 1)]
+    rows += [(name, f"{address}/docs") for name, address in cluster.brokers.items()]
     if console.address:
-        say(f"console       {console.address}")
+        rows.append(("console", console.address))
     if console.why_not:
-        say(f"console       did not start, the cluster goes on without it: {console.why_not}")
-    say(f"data, logs    {cluster.data_dir}")
+        rows.append(("console", f"did not start, the cluster goes on without it: {console.why_not}"))
+    rows.append(("data, logs", str(cluster.data_dir)))
+    width = max(len(name) for name, _ in rows)
+    for name, what in rows:
+        say(f"{name:{width}}  {what}")
     say("\nNow, in another terminal:")
     addresses = ",".join(cluster.nameservers)
     if addresses != "http://127.0.0.1:9876":

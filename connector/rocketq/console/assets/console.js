@@ -112,7 +112,8 @@
   const short = (value, step) => {
     let unit = 0;
     while (value >= step && unit < UNITS.length - 1) { value /= step; unit += 1; }
-    const text = value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+    const digits = value >= 100 || Number.isInteger(value) ? 0 : value >= 1 ? 1 : 2;
+    const text = value.toFixed(digits);
     return text + (UNITS[unit] === "" ? "" : UNITS[unit] + (step === 1024 ? "i" : ""));
   };
   const drawn = new Map();
@@ -179,6 +180,8 @@
   });
   dark.addEventListener("change", () => { drawn.clear(); fetched = 0; drawPlots(); });
 
+  // In a narrow window the menu is wider than its place: the current entry is scrolled to.
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   takeTail();
   drawPlots();
 })();

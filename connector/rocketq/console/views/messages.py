@@ -34,9 +34,8 @@ def find(console: Console, call: Call) -> Page:
             values |= _found(console, call, by, topic, text)
         except RocketqError as error:
             values["failure"] = error
-    same = (f"rocketq query {by} {topic or 'TOPIC'} {text}".strip(),) if by != "time" else (
-        f"rocketq query time {topic or 'TOPIC'} --begin {begin or '15m'}",)  # fmt: skip
-    return Page("messages.html", "Messages", values, same=same, refreshes=False)
+    same = _same_command(by, topic or "TOPIC", text, begin or "15m")
+    return Page("messages.html", "Messages", values, same=(same,), refreshes=False)
 
 
 def message(console: Console, call: Call) -> Page:
@@ -63,6 +62,19 @@ def message(console: Console, call: Call) -> Page:
     }  # fmt: skip
     same = (f"rocketq query id {given}", f"rocketq trace {given}")
     return Page("message.html", "Message", values, same=same, refreshes=False)
+
+
+def _same_command(by: str, topic: str, text: str, begin: str) -> str:
+    if by == "time":
+        return f"rocketq query time {topic} --begin {begin}"
+    if by == "key":
+        return f"rocketq query key {topic} {text or 'KEY'}"
+    # The id of a place names the topic itself.
+    return (
+        f"rocketq query id {text}"
+        if text.count(":") == 3
+        else f"rocketq query id {text or 'ID'} --topic {topic}"
+    )
 
 
 def _found(console: Console, call: Call, by: str, topic: str, text: str) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rocketq.admin.groups import overviews_of
 from rocketq.admin.sinks import summaries_of
 from rocketq.console.console import Call, Console, Page
+from rocketq.protocol.rules.reserved_names import is_reserved_topic
 
 #: Results of one kind that are listed.
 LISTED = 50
@@ -33,6 +34,6 @@ def search(console: Console, call: Call) -> Page:
         "brokers": like(brokers),
         "is_place": text.count(":") == 3,
         "answers": listings,
-        "all_topics": [name for name in topics if not name.startswith("%")],
+        "all_topics": [name for name in topics if not is_reserved_topic(name)],
     }
     return Page("search.html", "Search", values, refreshes=False)

@@ -15,7 +15,7 @@ from rocketq.protocol.rules.reserved_names import is_reserved_topic
 
 #: Topics, and messages, of one page.
 PAGE = 100
-MESSAGES = 50
+MESSAGES = 25
 #: In so many queues of a broker the newest messages are looked for; the others have pages of their own.
 QUEUES_READ = 32
 
@@ -84,8 +84,8 @@ def topic(console: Console, call: Call) -> Page:
         "broker": broker,
         "queue": queue,
         "groups": sorted({each.group for told in groups.found.values() for each in told}),
-        "lags": console.observer.latest().lags(),
-        "rate": console.observer.latest().topic_rates.get(name),
+        "look": console.observer.latest(),
+        "size": MESSAGES,
         "perms": {other: perm_text(one.config.perm) for other, one in found.items()},
         "is_system": is_reserved_topic(name),
         "queues_read": QUEUES_READ,
