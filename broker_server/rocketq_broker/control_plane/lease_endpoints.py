@@ -99,14 +99,19 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
     async def list_leases(group: str) -> Response:
         """How many messages of each queue are leased in a group."""
         check_name("group", group)
-        now_ms = leases.now_ms()
-        queues = tuple(
-            QueueOfLeases(
-                topic, queue, each.count, each.begin, each.next, max(0, (each.due.first_ms or 0) - now_ms)
-            )
-            for (topic, queue), each in sorted(leases.table.of_group(group).items(), key=lambda e: e[0])
+        return json_response(_listing(broker, group))
+
+
+def _listing(broker: Broker, group: str) -> LeaseListing:
+    leases = broker.store.leases
+    now_ms = leases.now_ms()
+    queues = tuple(
+        QueueOfLeases(
+            topic, queue, each.count, each.begin, each.next, max(0, (each.due.first_ms or 0) - now_ms)
         )
-        return json_response(LeaseListing(broker.config.name, group, queues))
+        for (topic, queue), each in sorted(leases.table.of_group(group).items(), key=lambda e: e[0])
+    )
+    return LeaseListing(broker.config.name, group, queues)
 
 
 async def _have_group(broker: Broker, group: str) -> None:
