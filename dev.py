@@ -27,6 +27,7 @@ VENV = os.path.join(ROOT, ".venv")
 BIN = os.path.join(VENV, "bin")
 PYTHON = os.path.join(BIN, "python")
 LOCK = os.path.join(ROOT, "requirements", "dev.txt")
+IS_ROOT = getattr(os, "geteuid", lambda: 1)() == 0
 STAMP = os.path.join(VENV, ".rocketq-installed")
 
 PYTEST = [PYTHON, "-m", "pytest"]
@@ -46,7 +47,8 @@ COMMANDS = {
     "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
     "pages": [[PYTHON, "-m", "tests.support.configuration_page"]],
     "notebook": [
-        [PYTHON, "-m", "jupyterlab", os.path.join(ROOT, "notebooks")],
+        # Root, as in a container, has to say that it means it.
+        [PYTHON, "-m", "jupyterlab", *(["--allow-root"] if IS_ROOT else []), os.path.join(ROOT, "notebooks")],
     ],
 }
 
