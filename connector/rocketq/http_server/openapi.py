@@ -12,9 +12,9 @@ a route reads its body itself, its protocol type describes the body: `@takes(Reg
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import swagger_ui_bundle
@@ -28,6 +28,8 @@ from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
 
 _BODY: Final = "__rocketq_body__"
+
+Described: TypeAlias = Mapping[str, Mapping[str, dict[str, Any]]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,10 +82,13 @@ def takes(kind: type) -> Callable[[F], F]:
     return mark
 
 
-def add_documentation(app: FastAPI) -> None:
-    """Add the pages to an app that was made with openapi_url=None."""
+def add_documentation(app: FastAPI, beside: Described | None = None) -> None:
+    """Add the pages to an app that was made with openapi_url=None.
+
+    `beside` describes the calls that the server answers without FastAPI, by path and method.
+    """
     directory = Path(swagger_ui_bundle.swagger_ui_path)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app, beside or {})  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
     @declare(Permission.METRICS, Resource.CLUSTER)
@@ -109,7 +114,7 @@ def add_documentation(app: FastAPI) -> None:
         return json_response(app.openapi())
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
+def _openapi(app: FastAPI, beside: Described) -> dict[str, Any]:
     """Return the app's OpenAPI document; made once."""
     if app.openapi_schema is None:
         document = get_openapi(
@@ -122,6 +127,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         _describe_bodies(document, app)
+        described = document["paths"]
+        merged = {path: {**described.get(path, {}), **calls} for path, calls in beside.items()}
+        document["paths"] = merged | {path: calls for path, calls in described.items() if path not in merged}
         app.openapi_schema = document
     return app.openapi_schema
 
