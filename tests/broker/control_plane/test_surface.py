@@ -74,6 +74,8 @@ def test_each_call_of_the_data_plane_is_described(broker: Http) -> None:
 def test_the_examples_and_parameters_of_described_calls_are_known(broker: Http) -> None:
     names = {"topic": "orders", "queue": "0", "group": "g", "client_id": "a@1"}
     plain = {"content-type": "application/octet-stream"}
+    member = DESCRIBED_CALLS["/v1/groups/{group}/members/{client_id}"]["put"]["requestBody"]["content"]
+    assert broker.put("/v1/groups/g/members/a@1", member["application/json"]["example"]).status == 200
     for path, calls in DESCRIBED_CALLS.items():
         for method, call in calls.items():
             queries = [each for each in call["parameters"] if each["in"] == "query"]
