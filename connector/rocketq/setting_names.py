@@ -43,11 +43,14 @@ def check_names(kind: type, settings: Mapping[str, object], also: Collection[str
             )
 
 
-def _fields_of(kind: type) -> tuple[str, ...]:
+def _fields_of(kind: Any) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass or of a document."""
+    names: Iterable[str]
     if issubclass(kind, msgspec.Struct):
-        return kind.__struct_fields__
-    return tuple(field.name for field in fields(kind))
+        names = kind.__struct_fields__
+    else:
+        names = (field.name for field in fields(kind))
+    return tuple(names)
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
