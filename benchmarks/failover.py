@@ -1,8 +1,9 @@
-"""How long writing stands still when the master of a group dies, and when it hands over.
+"""How long writing stands still when the master of a group dies, when it hands over, and when it is stopped.
 
 A group of three brokers under sync flush, and three NameServers that keep its register. One producer sends
 one message after the other. Counted is the longest time between two acknowledgements around a kill -9 of the
-master, and around a handover. Beside it stands how long a send takes while all is well.
+master, around a handover, and around a stop with SIGTERM, which hands over by itself. Beside it stands how
+long a send takes while all is well.
 """
 
 from __future__ import annotations
@@ -78,9 +79,16 @@ def wait_until_whole(admin: ClusterAdmin) -> str:
         time.sleep(0.05)
 
 
+def master_of(cluster: LocalCluster, admin: ClusterAdmin) -> str:
+    """Wait until all replicas are in sync; return the name of the master's process."""
+    address = wait_until_whole(admin)
+    return next(each for each, at in cluster.brokers.items() if at == address)
+
+
 def measure(turns: int) -> dict[str, Any]:
     killed: list[float] = []
     handed: list[float] = []
+    stopped: list[float] = []
     with tempfile.TemporaryDirectory(prefix="rocketq-bench-") as directory:
         cluster = LocalCluster(1, 3, directory, "sync", replicas=3)
         with cluster, ClusterAdmin(cluster.nameservers) as admin:
@@ -94,8 +102,11 @@ def measure(turns: int) -> dict[str, Any]:
                     handed.append(
                         sender.longest_pause(time.monotonic(), lambda: admin.replicas.hand_over(GROUP))
                     )
-                    address = wait_until_whole(admin)
-                    name = next(each for each, at in cluster.brokers.items() if at == address)
+                    name = master_of(cluster, admin)
+                    stopped.append(
+                        sender.longest_pause(time.monotonic(), lambda name=name: cluster.restart(name))  # type: ignore[misc]
+                    )
+                    name = master_of(cluster, admin)
                     killed.append(
                         sender.longest_pause(time.monotonic(), lambda name=name: cluster.kill(name))  # type: ignore[misc]
                     )
@@ -103,7 +114,8 @@ def measure(turns: int) -> dict[str, Any]:
             finally:
                 sender.close()
     return {
-        "send_p50_s": statistics.median(usual), "killed_s": killed, "handover_s": handed,
+        "send_p50_s": statistics.median(usual),
+        "killed_s": killed, "handover_s": handed, "stopped_s": stopped,
         "killed_p50_target_s": KILLED_P50_S, "killed_max_target_s": KILLED_MAX_S,
         "handover_target_s": HANDOVER_S,
     }  # fmt: skip
@@ -116,6 +128,7 @@ def main() -> None:
     for what, times, middle_target, target in (
         ("master killed", found["killed_s"], KILLED_P50_S, KILLED_MAX_S),
         ("handed over", found["handover_s"], HANDOVER_S, HANDOVER_S),
+        ("stopped", found["stopped_s"], HANDOVER_S, HANDOVER_S),
     ):
         worst, middle = max(times), statistics.median(times)
         verdict = "met" if worst <= target and middle <= middle_target else "MISSED"

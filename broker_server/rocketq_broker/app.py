@@ -89,6 +89,7 @@ from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 from rocketq_broker.metrics.trouble_metrics import TroubleCollector
+from rocketq_broker.replication_service.planned_stop import leave_office
 from rocketq_broker.replication_service.read_advice import ReadAdvice
 
 
@@ -193,6 +194,11 @@ class BrokerApp:
     def take_small_call(self, call: SmallCall) -> bool:
         """Take a small send from its connection, or return False: then it becomes an ASGI request."""
         return self._service is not None and self._service.quick.take(call)
+
+    async def prepare_shutdown(self) -> None:
+        """Hand the office over, if this broker is master of a group; all calls are served meanwhile."""
+        if self._service is not None and self._service.broker.replica is not None:
+            await leave_office(self._service.broker.replica, self._service.broker.completions)
 
     def begin_shutdown(self) -> None:
         """Answer held calls now: the runner waits for them before the lifespan ends."""

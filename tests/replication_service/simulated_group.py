@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rocketq.errors import RocketqError
+from rocketq.errors import RocketqError, StaleEpoch
 from rocketq.model import FlushMode, ReplicationMode
 from rocketq_broker.replication.fetching import Fetch, LogView, Shipment
 from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
@@ -144,8 +144,8 @@ class Broker:
             return
         try:
             answer = master.conduct.fetched(fetch, now_ms)
-        except RocketqError:
-            self.conduct.fetch_failed(now_ms)
+        except RocketqError as error:
+            self.conduct.fetch_failed(now_ms, epoch_is_over=isinstance(error, StaleEpoch))
             return
         frames = None
         if isinstance(answer, Shipment) and answer.end > answer.place.end:

@@ -147,6 +147,39 @@ def test_a_master_that_gave_its_office_away_may_have_it_back() -> None:
     first.write(1)
 
 
+def test_a_master_that_stops_leaves_the_in_sync_set_with_its_office_so_no_send_waits_for_it() -> None:
+    group = founded()
+    old = group.master
+    old.write(1)
+    answers: list[object] = []
+    old.conduct.hand_over(0, answers.append, group.now_ms, leaves=True)
+    group.pass_time(500)
+    assert answers == [2]
+    assert {each.number for each in group.record.in_sync} == {1, 2, 3} - {old.number}
+    group.kill(old.number)
+    group.master.write(2)
+    group.pass_time(200)
+    assert group.master.conduct.replica.confirmed.end == group.master.disk.log.end
+
+
+def test_a_master_that_stops_stays_in_sync_where_the_group_needs_it() -> None:
+    group = Group(min_in_sync=3)
+    group.pass_time(1_000)
+    old = group.master
+    old.conduct.hand_over(0, [].append, group.now_ms, leaves=True)
+    group.pass_time(500)
+    assert group.master is not old
+    assert old.number in {each.number for each in group.record.in_sync}
+
+
+def test_a_successor_reads_of_its_office_as_soon_as_a_fetch_says_that_the_epoch_is_over() -> None:
+    group = founded()
+    old, successor = group.master, group.slaves()[0]
+    old.conduct.hand_over(successor.number, [].append, group.now_ms)
+    group.pass_time(group.times.read_again_ms - 50)
+    assert group.master is successor
+
+
 def test_a_handover_to_a_replica_that_is_not_in_sync_is_refused_and_changes_nothing() -> None:
     group = founded()
     answers: list[object] = []

@@ -87,11 +87,17 @@ def elected_uncleanly(record: GroupRecord, candidate: ReplicaId) -> GroupRecord:
     )  # fmt: skip
 
 
-def handed_over(record: GroupRecord, successor: ReplicaId) -> GroupRecord | None:
-    """Return the record with an in-sync replica as the next master; None if it is not in sync."""
+def handed_over(record: GroupRecord, successor: ReplicaId, *, leaves: bool = False) -> GroupRecord | None:
+    """Return the record with an in-sync replica as the next master; None if it is not in sync.
+
+    With `leaves` the former master is about to stop: it leaves the in-sync set if enough others are in it, so
+    that no send waits for it.
+    """
     if successor not in record.in_sync or successor == record.master:
         return None
-    return replace(record, epoch=record.epoch + 1, master=successor)
+    after = replace(record, epoch=record.epoch + 1, master=successor)
+    others = record.in_sync - {record.master}
+    return _with_in_sync(after, others) if leaves and len(others) >= record.min_in_sync else after
 
 
 def _with_in_sync(record: GroupRecord, in_sync: frozenset[ReplicaId]) -> GroupRecord:

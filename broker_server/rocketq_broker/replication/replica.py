@@ -245,12 +245,14 @@ class Replica:
             raise ElectionRefused(self.id.number, "it is no member of its group yet")
         return self.known.record
 
-    def handing_over(self, successor: int) -> tuple[Replica, Sequence[Effect]]:
+    def handing_over(self, successor: int, *, leaves: bool = False) -> tuple[Replica, Sequence[Effect]]:
         """Ask for another in-sync replica to be master. From now on this one appends nothing."""
         role = self._master(self.standing.group)
         self._check_settled(successor)
         chosen = next((each for each in role.registered if each.number == successor), None)
-        after = record_changes.handed_over(self._record, chosen) if chosen is not None else None
+        after = None
+        if chosen is not None:
+            after = record_changes.handed_over(self._record, chosen, leaves=leaves)
         if after is None:
             raise ElectionRefused(successor, "it is not in sync, or it is the master")
         return self._ask(after)

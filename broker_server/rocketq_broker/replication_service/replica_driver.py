@@ -134,6 +134,8 @@ class Conduct:
         self._serves = 0
         #: Under asynchronous replication: the in-sync set has been wrong for too long.
         self._is_unsettled = False
+        #: The broker is about to stop: it follows no other master, and asks for no office.
+        self._leaves = False
 
     # --- the clock ------------------------------------------------------------------------
 
@@ -327,7 +329,7 @@ class Conduct:
     # --- as slave -----------------------------------------------------------------------------
 
     def _fetch_if_due(self, now_ms: int) -> None:
-        if self._is_fetching or now_ms < self._fetch_ms:
+        if self._leaves or self._is_fetching or now_ms < self._fetch_ms:
             return
         self._fetch_ms = now_ms + self._times.fetch_again_ms
         fetch, master = self.replica.fetch(self._log.view()), self.master
@@ -362,12 +364,12 @@ class Conduct:
             return 0
         return frames.size * 1_000 // limit
 
-    def fetch_failed(self, now_ms: int) -> None:
-        """Take that the master did not answer, or refused."""
+    def fetch_failed(self, now_ms: int, *, epoch_is_over: bool = False) -> None:
+        """Take that the master did not answer or refused; once its epoch is over, another one is in office."""
         self._is_fetching = False
         self._fetch_ms = now_ms + self._times.fetch_again_ms
         self._is_silent = True
-        self._read_soon(now_ms)
+        self._read_soon(now_ms, at_once=epoch_is_over)
 
     def refused_frames(self, now_ms: int) -> None:
         """Take that the frames of an answer could not be appended: they are fetched again."""
@@ -376,7 +378,7 @@ class Conduct:
     def _stands_ms(self) -> int | None:
         """Return when this replica asks to be master, as things stand; None if it does not."""
         known = self.replica.known
-        if known is None or not self._policy.stands or self.replica.asked is not None:
+        if known is None or not self._policy.stands or self.replica.asked is not None or self._leaves:
             return None
         is_restarted = known.record.master == self.replica.id
         if not (self._is_silent or is_restarted) or not known.record.has_joined(self.replica.id):
@@ -399,8 +401,11 @@ class Conduct:
         except RocketqError as error:
             self._refuse_command(error)
 
-    def hand_over(self, successor: int, reply: Reply, now_ms: int) -> None:
-        """Give the office to another in-sync replica, once the slaves hold everything; 0: to any."""
+    def hand_over(self, successor: int, reply: Reply, now_ms: int, *, leaves: bool = False) -> None:
+        """Give the office to another in-sync replica, once the slaves hold everything; 0: to any.
+
+        With `leaves` this broker is about to stop.
+        """
         role = self.replica.role
         if not isinstance(role, MasterRole):
             reply(self._not_master())
@@ -411,6 +416,7 @@ class Conduct:
         if successor not in others:
             reply(ElectionRefused(successor, "it is not in sync, or it is the master"))
             return
+        self._leaves = leaves
         self._begin_command(reply, now_ms, successor)
         self._admit_appends()
         self._go_on_with_command(now_ms)
@@ -429,7 +435,7 @@ class Conduct:
             self._refuse_command(ElectionRefused(command.successor or self.replica.id.number, why))
         elif command.successor and self.replica.asked is None and self._has_everything(command.successor):
             try:
-                self._take(*self.replica.handing_over(command.successor), now_ms)
+                self._take(*self.replica.handing_over(command.successor, leaves=self._leaves), now_ms)
                 self._call_register(now_ms)
             except RocketqError as error:
                 self._refuse_command(error)

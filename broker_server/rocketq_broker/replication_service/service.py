@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from rocketq.clock import Clock
-from rocketq.errors import CorruptFrame, RocketqError, StoreFull
+from rocketq.errors import CorruptFrame, RocketqError, StaleEpoch, StoreFull
 from rocketq.errors.replication_errors import (
     NotEnoughReplicas,
     NotMaster,
@@ -185,9 +185,9 @@ class ReplicationService:
         """Have this replica ask to be master; `done` has the epoch or the error."""
         self.post(lambda conduct, now_ms: conduct.promote(unclean=unclean, reply=done, now_ms=now_ms))
 
-    def hand_over(self, successor: int, done: Callable[[object], None]) -> None:
+    def hand_over(self, successor: int, done: Callable[[object], None], *, leaves: bool = False) -> None:
         """Have this master give its office away; `done` has the epoch or the error."""
-        self.post(lambda conduct, now_ms: conduct.hand_over(successor, done, now_ms))
+        self.post(lambda conduct, now_ms: conduct.hand_over(successor, done, now_ms, leaves=leaves))
 
     # --- the replica's thread ---------------------------------------------------------------
 
@@ -293,7 +293,8 @@ class ReplicationService:
             if not self._fetches_fail:
                 self._fetches_fail = True
                 log.warning("fetches_fail", master=master.address, why=str(error))
-            self.post(lambda conduct, now_ms: conduct.fetch_failed(now_ms))
+            is_over = isinstance(error, StaleEpoch)
+            self.post(lambda conduct, now_ms: conduct.fetch_failed(now_ms, epoch_is_over=is_over))
         except Exception as error:  # noqa: BLE001 - a defect ends the replica's thread, not this one
             self.post(_raising(error))
         else:

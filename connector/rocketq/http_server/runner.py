@@ -2,8 +2,9 @@
 
     listen() ──> app.bound(address) ──> the app's startup ──> announce, take connections
                                                                         │
-    exit code <── the app's shutdown <── calls end <── app.begin_shutdown() <── SIGTERM, SIGINT,
-                                                                        stop(), the parent is gone
+    exit code <── the app's shutdown <── calls end <── app.begin_shutdown() <── app.prepare_shutdown()
+                                                                        │
+                                               SIGTERM, SIGINT, stop(), the parent is gone
 
 When a service listens, it prints one line of JSON on stdout. It prints nothing else there:
 
@@ -14,6 +15,7 @@ So whoever started the service on port 0 learns its address; systemd is told in 
 which are attributes of it:
 
     bound(address)     before the startup: a broker registers under this address
+    prepare_shutdown() awaited on the loop while the server serves on: a master hands its office over
     begin_shutdown()   on the loop, before the server waits for running calls: the app answers held ones
     exit_code          what the process ends with; 0 without it
     connection_counts  where the connections of the server are counted, for the app's /metrics
@@ -164,6 +166,9 @@ class _Server(uvicorn.Server):
             self._on_listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        prepare_shutdown = getattr(self._app, "prepare_shutdown", None)
+        if prepare_shutdown is not None:
+            await prepare_shutdown()
         begin_shutdown = getattr(self._app, "begin_shutdown", None)
         if begin_shutdown is not None:
             begin_shutdown()
