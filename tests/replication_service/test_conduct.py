@@ -147,7 +147,7 @@ def test_a_master_that_gave_its_office_away_may_have_it_back() -> None:
     first.write(1)
 
 
-def test_a_master_that_stops_leaves_the_in_sync_set_with_its_office_so_no_send_waits_for_it() -> None:
+def test_a_master_that_stops_leaves_the_in_sync_set_with_its_office() -> None:
     group = founded()
     old = group.master
     old.write(1)
@@ -172,12 +172,19 @@ def test_a_master_that_stops_stays_in_sync_where_the_group_needs_it() -> None:
     assert old.number in {each.number for each in group.record.in_sync}
 
 
-def test_a_successor_reads_of_its_office_as_soon_as_a_fetch_says_that_the_epoch_is_over() -> None:
+def test_a_slave_that_hears_that_an_epoch_is_over_reads_the_record_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     group = founded()
-    old, successor = group.master, group.slaves()[0]
-    old.conduct.hand_over(successor.number, [].append, group.now_ms)
-    group.pass_time(group.times.read_again_ms - 50)
-    assert group.master is successor
+    slave = group.slaves()[0]
+    reads: list[int] = []
+    monkeypatch.setattr(slave, "read_register", lambda: reads.append(group.now_ms))
+    slave.conduct.fetch_failed(group.now_ms)
+    slave.conduct.tick(group.now_ms)
+    assert reads == []
+    slave.conduct.fetch_failed(group.now_ms, epoch_is_over=True)
+    slave.conduct.tick(group.now_ms)
+    assert reads == [group.now_ms]
 
 
 def test_a_handover_to_a_replica_that_is_not_in_sync_is_refused_and_changes_nothing() -> None:

@@ -365,7 +365,7 @@ class Conduct:
         return frames.size * 1_000 // limit
 
     def fetch_failed(self, now_ms: int, *, epoch_is_over: bool = False) -> None:
-        """Take that the master did not answer or refused; once its epoch is over, another one is in office."""
+        """Take that the master did not answer, or refused: perhaps because its epoch is over."""
         self._is_fetching = False
         self._fetch_ms = now_ms + self._times.fetch_again_ms
         self._is_silent = True
