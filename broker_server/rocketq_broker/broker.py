@@ -32,6 +32,7 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
+import msgspec.structs
 import structlog
 from starlette.concurrency import run_in_threadpool
 
@@ -268,7 +269,9 @@ class Broker:
         """The version of what `topics` returns."""
         version = self.store.data_version
         epoch = version.state_version if self.replica is None else self.replica.status.epoch
-        return replace(version, state_version=epoch, timestamp_ms=version.timestamp_ms + self._drain_changes)
+        return msgspec.structs.replace(
+            version, state_version=epoch, timestamp_ms=version.timestamp_ms + self._drain_changes
+        )
 
     def topics(self) -> tuple[TopicConfig, ...]:
         """The topics as clients should use them: without their write permission while draining."""
@@ -430,7 +433,7 @@ class Broker:
         log.info("took_office", broker=self.config.name, number=self.config.broker_id, epoch=epoch)
         self.duties.begin()
         self._office = epoch
-        self._registrar.take_identity(replace(self.identity, broker_id=MASTER_ID))
+        self._registrar.take_identity(msgspec.structs.replace(self.identity, broker_id=MASTER_ID))
 
     def _end_office(self, _: None) -> None:
         if not self._office:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketq.system.spark_python import set_spark_python
 
 if TYPE_CHECKING:
+    #: The version of the installed package.
+    __version__: str
     from rocketq.aio.client import AsyncClient
     from rocketq.aio.consuming.consumed_message import AsyncConsumedMessage
     from rocketq.aio.consuming.group_consumer import AsyncConsumer
@@ -275,6 +277,8 @@ set_spark_python()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULES.get(name, "rocketq.errors")), name)
@@ -283,4 +287,10 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _installed_version() -> str:
+    from importlib.metadata import version
+
+    return version("rocketq")

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -50,6 +50,14 @@ from rocketq.producing.transactions.transaction_checks import Check
 from rocketq.producing.transactions.transactions import TransactionProducer
 from rocketq.protocol.documents.broker import AlterTopicRequest, CreateTopicRequest, TopicDescription
 from rocketq.protocol.documents.nameserver import ClusterView, TopicRoute
+from rocketq.setting_names import LISTENER_ARGUMENTS, check_names
+from rocketq.settings_types import (
+    ConsumerSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+    SimpleConsumerSettings,
+    TopicChanges,
+)
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
 from rocketq.system.extras import need
@@ -131,7 +139,7 @@ class Client:
 
     # --- producers and consumers ---------------------------------------------------
 
-    def producer(self, *, group: str | None = None, **settings: Any) -> Producer:
+    def producer(self, *, group: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not.
 
         With a `group` all live brokers list it as a member of this producer group until it is closed. Raises
@@ -150,7 +158,7 @@ class Client:
         check: Check | None = None,
         *,
         config: ProducerConfig | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerSettings],
     ) -> TransactionProducer:
         """Return the transactions of a producer group (`rocketq.producing.transactions.transactions`).
 
@@ -159,6 +167,9 @@ class Client:
         closes it if you do not. Raises TransactionMisused without a check function.
         """
         self._check_open()
+        if config is not None and settings:
+            name, value = next(iter(settings.items()))
+            raise InvalidConfiguration(name, value, "given together with config", hint="Put it into config.")
         made = TransactionProducer(
             self._transport, self._routes, group, check, config=config or ProducerConfig(**settings),
             clock=self._clock, fault=self._fault, checks_transport=self._transport_config,
@@ -172,7 +183,7 @@ class Client:
         topics: Topics,
         *,
         allocation: str | AllocationStrategy | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> Consumer:
         """Return a member of a consumer group, which shares the queues of the topics with the other members.
 
@@ -188,11 +199,29 @@ class Client:
         return self._kept(Consumer(self._reader(group, filters_of(topics), allocation, config)))
 
     @overload
-    def listener(self, topics: Topics, function: Function, *, group: str, **settings: Any) -> Listener: ...
+    def listener(
+        self,
+        topics: Topics,
+        function: Function,
+        *,
+        group: str,
+        filter: Tag | Sql | None = None,
+        workers: int = 4,
+        allocation: str | AllocationStrategy | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> Listener: ...
 
     @overload
     def listener(
-        self, topics: Topics, function: None = None, *, group: str, **settings: Any
+        self,
+        topics: Topics,
+        function: None = None,
+        *,
+        group: str,
+        filter: Tag | Sql | None = None,
+        workers: int = 4,
+        allocation: str | AllocationStrategy | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> Callable[[Function], Listener]: ...
 
     def listener(
@@ -204,7 +233,7 @@ class Client:
         filter: Tag | Sql | None = None,
         workers: int = 4,
         allocation: str | AllocationStrategy | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> Listener | Callable[[Function], Listener]:
         """Call a function for each message, from `workers` threads; a member of `group` like a consumer.
 
@@ -214,6 +243,7 @@ class Client:
         `consumer`, and InvalidConfiguration for what is no function.
         """
         filters = filters_of(topics, filter)
+        check_names(ConsumerConfig, settings, also=LISTENER_ARGUMENTS)
         config = ConsumerConfig(**settings)
         if config.ack != "auto":
             why = "a listener acknowledges a message when the function returns"
@@ -234,7 +264,7 @@ class Client:
         *,
         group: str | None = None,
         queues: Collection[MessageQueue] | None = None,
-        **settings: Any,
+        **settings: Unpack[PullConsumerSettings],
     ) -> PullConsumer:
         """Return a consumer that reads all queues of the topics, or these, and shares them with nobody.
 
@@ -250,7 +280,9 @@ class Client:
         )
         return self._kept(made)
 
-    def simple_consumer(self, group: str, topics: Topics, **settings: Any) -> SimpleConsumer:
+    def simple_consumer(
+        self, group: str, topics: Topics, **settings: Unpack[SimpleConsumerSettings]
+    ) -> SimpleConsumer:
         """Return a consumer that leases messages one by one (`rocketq.consuming.simple_consumer`).
 
         `topics` are as in `consumer`; `settings` are fields of SimpleConsumerConfig. Raises RouteNotFound for
@@ -319,11 +351,12 @@ class Client:
         )
         return self._topics.create(topic, request, brokers=brokers, cluster=cluster)
 
-    def alter_topic(self, topic: str, **changes: Any) -> dict[str, TopicConfig]:
+    def alter_topic(self, topic: str, **changes: Unpack[TopicChanges]) -> dict[str, TopicConfig]:
         """Change a topic on every broker that has it; `changes` are the fields of AlterTopicRequest.
 
         Fewer read queues raise UnreadMessages while those that go hold messages, unless `force=True`.
         """
+        check_names(AlterTopicRequest, changes)
         return self._topics.alter(topic, AlterTopicRequest(**changes))
 
     def remove_topic_broker(self, topic: str, broker: str, *, force: bool = False) -> dict[str, TopicConfig]:

@@ -17,6 +17,7 @@ from rocketq.protocol.documents.groups import HEARTBEAT_MS, SESSION_TIMEOUT_MS_M
 from rocketq.protocol.filters.sql_parser import parse_sql
 from rocketq.protocol.filters.tags import parse_tags
 from rocketq.protocol.sizes import BATCH_MESSAGES_MAX
+from rocketq.setting_names import refuses_unknown
 
 Compression = Literal["lz4", "zstd"]
 Start = Literal["group", "earliest", "latest", "time"]
@@ -51,6 +52,7 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
         )
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class TransportConfig:
     """How connections are made and how long a call may take."""
@@ -67,6 +69,7 @@ class TransportConfig:
         _positive(self)
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
     """Which messages' ways a client records, and how (`rocketq.tracing`)."""
@@ -94,6 +97,7 @@ class TraceConfig:
             raise InvalidConfiguration("topics", self.topics, "it is text", hint="Give a tuple of names.")
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """How messages are sent.
@@ -146,6 +150,7 @@ class ProducerConfig:
             )
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class PullConsumerConfig:
     """How a pull consumer reads messages.
@@ -188,6 +193,7 @@ class PullConsumerConfig:
         _check_pull_bytes(self.pull_bytes)
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class SimpleConsumerConfig:
     """How a consumer leases messages one by one; `start` is as in ConsumerConfig.
@@ -212,6 +218,7 @@ class SimpleConsumerConfig:
         _check_start_time(self.start, self.start_timestamp_us)
 
 
+@refuses_unknown
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """How a member of a consumer group consumes.

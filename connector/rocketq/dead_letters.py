@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration, NotFound, TopicNotFound

@@ -17,11 +17,12 @@ from prometheus_client import CollectorRegistry
 from rocketq.clock import Clock
 from rocketq.errors import InvalidRequest, RouteNotFound
 from rocketq.http_server.admission import Admission
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.control_plane import control_plane
 from rocketq.http_server.error_answers import ErrorBoundary, Receive, Send, read_body
 from rocketq.http_server.health import add_operations, json_response
-from rocketq.http_server.openapi import add_documentation, takes
+from rocketq.http_server.openapi import add_documentation
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.broker import WAIT_MS_MAX
 from rocketq.protocol.documents.nameserver import (
@@ -118,21 +119,24 @@ def _api(nameserver: NameServer, connections: ConnectionCounts) -> FastAPI:
 def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
     limit = nameserver.config.registration_bytes_max
 
-    @app.post("/v1/brokers/register", response_model=RegisterAnswer)
+    @app.post("/v1/brokers/register")
+    @gives(RegisterAnswer)
     @takes(RegisterRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def register(request: Request) -> Response:
         """A broker's full registration; it is also its heartbeat."""
         return json_response(nameserver.register(await _body(request, RegisterRequest, limit)))
 
-    @app.post("/v1/brokers/heartbeat", response_model=HeartbeatAnswer)
+    @app.post("/v1/brokers/heartbeat")
+    @gives(HeartbeatAnswer)
     @takes(HeartbeatRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def heartbeat(request: Request) -> Response:
         """Renews the lease if the topics are unchanged; `registered` false asks for a full registration."""
         return json_response(nameserver.heartbeat(await _body(request, HeartbeatRequest)))
 
-    @app.post("/v1/brokers/unregister", response_model=dict[str, str])
+    @app.post("/v1/brokers/unregister")
+    @gives(dict[str, str])
     @takes(UnregisterRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def unregister(request: Request) -> Response:
@@ -140,10 +144,8 @@ def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
         nameserver.unregister(await _body(request, UnregisterRequest))
         return json_response({})
 
-    @app.put(
-        "/v1/brokers/{broker}/write-permission",
-        response_model=WritePermissionAnswer,
-    )
+    @app.put("/v1/brokers/{broker}/write-permission")
+    @gives(WritePermissionAnswer)
     @takes(WritePermissionRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def write_permission(broker: str, request: Request) -> Response:
@@ -152,7 +154,8 @@ def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
         check_name("broker", broker)
         return json_response(WritePermissionAnswer(nameserver.set_write_permission(broker, writable)))
 
-    @app.get("/v1/cluster", response_model=ClusterView)
+    @app.get("/v1/cluster")
+    @gives(ClusterView)
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
     async def cluster() -> Response:
         """Who is alive, as this NameServer sees it."""
@@ -162,7 +165,8 @@ def _install_brokers(app: FastAPI, nameserver: NameServer) -> None:
 def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
     table, waiting = nameserver.table, nameserver.waiting
 
-    @app.get("/v1/routes/{topic}", response_model=TopicRoute)
+    @app.get("/v1/routes/{topic}")
+    @gives(TopicRoute)
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE)
     async def route(topic: str, request: Request, since: Since = None, wait_ms: WaitMs = 0) -> Response:
         """The route of a topic; with `since`, once its version is another one (0: once there is one)."""
@@ -175,7 +179,8 @@ def _install_routes(app: FastAPI, nameserver: NameServer) -> None:
             raise RouteNotFound(topic)
         return json_response(found)
 
-    @app.get("/v1/topics", response_model=TopicList)
+    @app.get("/v1/topics")
+    @gives(TopicList)
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE)
     async def topics(request: Request, since: Since = None, wait_ms: WaitMs = 0) -> Response:
         """All topics; with `since`, once the version of the list is another one."""
@@ -190,19 +195,22 @@ def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
     #: A change is written to disk on a thread; one after the other.
     changing = asyncio.Lock()
 
-    @app.get("/v1/kv/{namespace}", response_model=dict[str, str])
+    @app.get("/v1/kv/{namespace}")
+    @gives(dict[str, str])
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
     async def kv_namespace(namespace: str) -> Response:
         """All keys and values of a namespace."""
         return json_response(kv.namespace(namespace))
 
-    @app.get("/v1/kv/{namespace}/{key}", response_model=KvValue)
+    @app.get("/v1/kv/{namespace}/{key}")
+    @gives(KvValue)
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
     async def kv_get(namespace: str, key: str) -> Response:
         """One value of the key-value configuration."""
         return json_response(KvValue(kv.get(namespace, key)))
 
-    @app.put("/v1/kv/{namespace}/{key}", response_model=KvValue)
+    @app.put("/v1/kv/{namespace}/{key}")
+    @gives(KvValue)
     @takes(KvValue)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def kv_put(namespace: str, key: str, request: Request) -> Response:
@@ -212,7 +220,8 @@ def _install_kv(app: FastAPI, nameserver: NameServer) -> None:
             await asyncio.to_thread(kv.put, namespace, key, given.value)
         return json_response(given)
 
-    @app.delete("/v1/kv/{namespace}/{key}", response_model=dict[str, str])
+    @app.delete("/v1/kv/{namespace}/{key}")
+    @gives(dict[str, str])
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def kv_delete(namespace: str, key: str) -> Response:
         """Remove one value."""

@@ -33,7 +33,9 @@ Where this table departs from RocketMQ, on purpose:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from rocketq.errors import Conflict, NotFound
 from rocketq.errors.registration_errors import BrokerNameTaken

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import msgspec.structs
 
 from rocketq.admin.groups import GroupOverview
 from rocketq.admin.survey import Answers
@@ -44,12 +47,16 @@ def test_a_group_lags_by_the_age_of_its_oldest_message() -> None:
     assert told(spark) == ["Group g lags"], "a query of Spark has no members"
 
 
+def with_changes(**changes: Any) -> BrokerStatistics:
+    return msgspec.structs.replace(FINE, **changes)
+
+
 def test_brokers_tell_of_their_own_troubles() -> None:
-    assert told(facts(statistics=replace(FINE, draining=True))) == ["Broker a drains"]
-    assert told(facts(statistics=replace(FINE, disk_free_bytes=99))) == ["The disk of a is nearly full"]
-    assert told(facts(statistics=replace(FINE, clock_doubt="step"))) == ["Broker a doubts its wall clock"]
+    assert told(facts(statistics=with_changes(draining=True))) == ["Broker a drains"]
+    assert told(facts(statistics=with_changes(disk_free_bytes=99))) == ["The disk of a is nearly full"]
+    assert told(facts(statistics=with_changes(clock_doubt="step"))) == ["Broker a doubts its wall clock"]
     assert told(facts(gauges={"troubles": 1})) == ["Background work fails on a"]
-    assert told(facts(statistics=replace(FINE, index_holes=1))) == ["Parts of the log of a cannot be read"]
+    assert told(facts(statistics=with_changes(index_holes=1))) == ["Parts of the log of a cannot be read"]
 
 
 def test_what_is_stuck_is_named() -> None:

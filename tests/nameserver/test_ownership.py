@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.protocol.documents.nameserver import DataVersion, RegisterRequest

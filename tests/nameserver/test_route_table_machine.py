@@ -7,12 +7,13 @@ changes exactly when its route does needs no model: every step compares before a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.model import Perm, TopicConfig

@@ -27,7 +27,8 @@ STREAM = """
 import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-rows = spark.readStream.format("rocketq").option("nameservers", sys.argv[1]).option("topic", "t").load()
+rows = spark.readStream.format("rocketq").option("nameservers", sys.argv[1]).option("subscribe", "t")
+rows = rows.option("startingOffsets", "earliest").load()
 assert "body" in rows.columns, rows.columns
 if sys.argv[2:]:
     query = rows.writeStream.format("memory").queryName("seen").option("checkpointLocation", sys.argv[2])

@@ -10,6 +10,8 @@ import dataclasses
 import sys
 import threading
 
+import msgspec
+
 from rocketq.errors import InvalidRequest
 from rocketq.protocol.documents import broker as calls
 from rocketq.protocol.documents import nameserver as route
@@ -20,7 +22,7 @@ KINDS = [
     kind
     for module in (calls, route, sinks)
     for kind in vars(module).values()
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct))
 ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.broker import BrokerStatistics, ClockRequest, DrainRequest, TopicStatistics
 from rocketq_broker.broker import Broker
@@ -16,7 +16,8 @@ from rocketq_broker.control_plane.topic_endpoints import json_body
 def install_administration(app: FastAPI, broker: Broker) -> None:
     """Add the routes to `app`."""
 
-    @app.put("/v1/drain", responses={200: {"model": BrokerStatistics}})
+    @app.put("/v1/drain")
+    @gives(BrokerStatistics)
     @takes(DrainRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def drain(request: Request) -> Response:
@@ -25,7 +26,8 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         broker.drain(wanted.draining)
         return json_response(await _statistics(broker))
 
-    @app.put("/v1/clock", responses={200: {"model": BrokerStatistics}})
+    @app.put("/v1/clock")
+    @gives(BrokerStatistics)
     @takes(ClockRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def agree_clock(request: Request) -> Response:
@@ -37,13 +39,15 @@ def install_administration(app: FastAPI, broker: Broker) -> None:
         await run_in_threadpool(broker.store.clock_watch.agree, wanted.at_us)
         return json_response(await _statistics(broker))
 
-    @app.get("/v1/statistics", responses={200: {"model": BrokerStatistics}})
+    @app.get("/v1/statistics")
+    @gives(BrokerStatistics)
     @declare(Permission.METRICS, Resource.CLUSTER)
     async def broker_statistics() -> Response:
         """The broker at run time: its log, what waits, what it holds."""
         return json_response(await _statistics(broker))
 
-    @app.get("/v1/topics/{topic}/statistics", responses={200: {"model": TopicStatistics}})
+    @app.get("/v1/topics/{topic}/statistics")
+    @gives(TopicStatistics)
     @declare(Permission.METRICS, Resource.TOPIC)
     async def topic_statistics(topic: str) -> Response:
         """A topic at run time: each queue's range and times, and how far each group is behind."""

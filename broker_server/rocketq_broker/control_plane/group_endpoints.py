@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import GroupNotFound
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffsets
 from rocketq.protocol.documents.groups import (
@@ -49,7 +49,8 @@ T = TypeVar("T")
 def install_claims(app: FastAPI, broker: Broker) -> None:
     """Add the routes of queues that members own to `app`."""
 
-    @app.post("/v1/groups/{group}/claims", responses=_answers(ClaimAnswer))
+    @app.post("/v1/groups/{group}/claims")
+    @gives(ClaimAnswer)
     @takes(ClaimRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def claim(group: str, request: Request) -> Response:
@@ -65,7 +66,8 @@ def install_claims(app: FastAPI, broker: Broker) -> None:
         await broker.members.release(group, await json_body(request, ReleaseRequest, _MEMBER_BODY_BYTES_MAX))
         return json_response({})
 
-    @app.post("/v1/groups/{group}/commits", responses=_answers(GroupOffsets))
+    @app.post("/v1/groups/{group}/commits")
+    @gives(GroupOffsets)
     @takes(MemberCommit)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def commit(group: str, request: Request) -> Response:
@@ -78,14 +80,16 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
     """Add the routes of groups' progress to `app`."""
     groups = broker.store.consumer_groups
 
-    @app.get("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @app.get("/v1/groups/{group}/offsets")
+    @gives(GroupOffsets)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def group_offsets(group: str, topic: str | None = None) -> Response:
         """A group's progress on this broker; a queue it never committed is absent."""
         check_name("group", group)
         return json_response(broker.store.group_offsets(group, topic))
 
-    @app.put("/v1/groups/{group}/offsets", responses=_answers(GroupOffsets))
+    @app.put("/v1/groups/{group}/offsets")
+    @gives(GroupOffsets)
     @takes(CommitOffsetsRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def commit_offsets(group: str, request: Request) -> Response:
@@ -98,7 +102,8 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
             broker.members.queues_taken(group)
         return json_response(answer)
 
-    @app.post("/v1/groups/{group}/reset", responses=_answers(OffsetMoves))
+    @app.post("/v1/groups/{group}/reset")
+    @gives(OffsetMoves)
     @takes(ResetRequest)
     @declare(Permission.ADMIN, Resource.GROUP)
     async def reset(group: str, request: Request) -> Response:
@@ -112,7 +117,8 @@ def install_progress(app: FastAPI, broker: Broker) -> None:
             broker.members.queues_taken(group)
         return json_response(answer)
 
-    @app.post("/v1/groups/{group}/clone", responses=_answers(OffsetMoves))
+    @app.post("/v1/groups/{group}/clone")
+    @gives(OffsetMoves)
     @takes(CloneRequest)
     @declare(Permission.ADMIN, Resource.GROUP)
     async def clone(group: str, request: Request) -> Response:
@@ -131,20 +137,23 @@ def install_groups(app: FastAPI, broker: Broker) -> None:
     """Add the routes of groups as a whole to `app`."""
     groups = broker.store.consumer_groups
 
-    @app.get("/v1/groups", responses=_answers(GroupListing))
+    @app.get("/v1/groups")
+    @gives(GroupListing)
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
     async def list_groups() -> Response:
         """All groups of this broker."""
         return json_response(GroupListing(broker.config.name, tuple(_summaries(broker))))
 
-    @app.get("/v1/groups/{group}", responses=_answers(GroupDescription))
+    @app.get("/v1/groups/{group}")
+    @gives(GroupDescription)
     @declare(Permission.CONSUME, Resource.GROUP, Permission.METRICS, Permission.ADMIN)
     async def describe_group(group: str) -> Response:
         """A group with its settings, members and progress."""
         check_name("group", group)
         return json_response(await _described(broker, group))
 
-    @app.put("/v1/groups/{group}", responses=_answers(GroupDescription))
+    @app.put("/v1/groups/{group}")
+    @gives(GroupDescription)
     @takes(SetGroupRequest)
     @declare(Permission.ADMIN, Resource.GROUP)
     async def set_group(group: str, request: Request) -> Response:
@@ -197,7 +206,8 @@ def install_producers(app: FastAPI, broker: Broker) -> None:
         producers.leave(group, client_id)
         return json_response({})
 
-    @app.get("/v1/producers/{group}/members", responses=_answers(ProducerMembers))
+    @app.get("/v1/producers/{group}/members")
+    @gives(ProducerMembers)
     @declare(Permission.PRODUCE, Resource.GROUP, Permission.METRICS, Permission.ADMIN)
     async def list_producers(group: str) -> Response:
         """The producers of a group."""
@@ -230,7 +240,3 @@ async def _described(broker: Broker, group: str) -> GroupDescription:
 async def _on_thread(broker: Broker, read: Callable[[], T]) -> T:
     """Read the disk on a thread that may wait for it."""
     return await asyncio.get_running_loop().run_in_executor(broker.readers, read)
-
-
-def _answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import InvalidRequest
 from rocketq.errors.lease_errors import LeaseExpired
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.broker import JSON, WAIT_MS_MAX
 from rocketq.protocol.documents.leases import (
@@ -48,7 +47,8 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
     """Add the routes of receivers to `app`."""
     leases = broker.store.leases
 
-    @app.post("/v1/groups/{group}/receives", responses=_answers(ReceiveAnswer))
+    @app.post("/v1/groups/{group}/receives")
+    @gives(ReceiveAnswer)
     @takes(ReceiveRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def receive(group: str, request: Request) -> Response:
@@ -58,7 +58,8 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
         await _have_group(broker, group)
         return Response(await receives.receive(group, wanted, request.receive), media_type=JSON)
 
-    @app.post("/v1/groups/{group}/acks", responses=_answers(AckAnswer))
+    @app.post("/v1/groups/{group}/acks")
+    @gives(AckAnswer)
     @takes(AckRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def acknowledge(group: str, request: Request) -> Response:
@@ -73,7 +74,8 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
             raise _expired(broker, group, refused)
         return json_response(AckAnswer(broker.config.name, group, len(found.good), settled, refused))
 
-    @app.post("/v1/groups/{group}/invisible-times", responses=_answers(InvisibleTimeAnswer))
+    @app.post("/v1/groups/{group}/invisible-times")
+    @gives(InvisibleTimeAnswer)
     @takes(InvisibleTimeRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def change_invisible_time(group: str, request: Request) -> Response:
@@ -91,19 +93,25 @@ def install_leases(app: FastAPI, broker: Broker, receives: ReceiveProcessor) -> 
             receives.leases_changed(group, found.taken)
         return json_response(InvisibleTimeAnswer(broker.config.name, group, _changed(found), refused))
 
-    @app.get("/v1/groups/{group}/leases", responses=_answers(LeaseListing))
+    @app.get("/v1/groups/{group}/leases")
+    @gives(LeaseListing)
     @declare(Permission.CONSUME, Resource.GROUP, Permission.METRICS, Permission.ADMIN)
     async def list_leases(group: str) -> Response:
         """How many messages of each queue are leased in a group."""
         check_name("group", group)
-        now_ms = leases.now_ms()
-        queues = tuple(
-            QueueOfLeases(
-                topic, queue, each.count, each.begin, each.next, max(0, (each.due.first_ms or 0) - now_ms)
-            )
-            for (topic, queue), each in sorted(leases.table.of_group(group).items(), key=lambda e: e[0])
+        return json_response(_listing(broker, group))
+
+
+def _listing(broker: Broker, group: str) -> LeaseListing:
+    leases = broker.store.leases
+    now_ms = leases.now_ms()
+    queues = tuple(
+        QueueOfLeases(
+            topic, queue, each.count, each.begin, each.next, max(0, (each.due.first_ms or 0) - now_ms)
         )
-        return json_response(LeaseListing(broker.config.name, group, queues))
+        for (topic, queue), each in sorted(leases.table.of_group(group).items(), key=lambda e: e[0])
+    )
+    return LeaseListing(broker.config.name, group, queues)
 
 
 async def _have_group(broker: Broker, group: str) -> None:
@@ -166,7 +174,3 @@ def _changed(found: HandleOutcomes) -> tuple[ChangedLease, ...]:
         ChangedLease(str(each), str(each._replace(lease=numbers[each.topic, each.queue, each.offset])))
         for each in found.good
     )
-
-
-def _answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}

@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import NotFound
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.replication import (
     HandOverRequest,
@@ -34,14 +34,16 @@ def install_replication(app: FastAPI, broker: Broker) -> None:
     async def epoch_of(command: Callable[[Callable[[Any], None]], None]) -> Response:
         return json_response(OfficeAnswer(await broker.completions.outcome(command)))
 
-    @app.get("/v1/replication", responses={200: {"model": ReplicationStatus}})
+    @app.get("/v1/replication")
+    @gives(ReplicationStatus)
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
     async def replication_status() -> Response:
         """The group as this broker sees it; only the master knows how far the others are."""
         replica()
         return json_response(broker.replication())
 
-    @app.post("/v1/replication/promotion", responses={200: {"model": OfficeAnswer}})
+    @app.post("/v1/replication/promotion")
+    @gives(OfficeAnswer)
     @takes(PromoteRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def promote(request: Request) -> Response:
@@ -49,7 +51,8 @@ def install_replication(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, PromoteRequest)
         return await epoch_of(partial(replica().promote, wanted.unclean))
 
-    @app.post("/v1/replication/handover", responses={200: {"model": OfficeAnswer}})
+    @app.post("/v1/replication/handover")
+    @gives(OfficeAnswer)
     @takes(HandOverRequest)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def hand_over(request: Request) -> Response:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request, Response
 
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.send_backs import (
     DeadLetterMarks,
@@ -28,7 +28,8 @@ _RETURN_BODY_BYTES_MAX: Final = 8 * MIB
 def install_retries(app: FastAPI, broker: Broker) -> None:
     """Add the routes to `app`."""
 
-    @app.post("/v1/groups/{group}/send-backs", responses=_answers(SendBackAnswer))
+    @app.post("/v1/groups/{group}/send-backs")
+    @gives(SendBackAnswer)
     @takes(SendBackRequest)
     @declare(Permission.CONSUME, Resource.GROUP)
     async def send_back(group: str, request: Request) -> Response:
@@ -36,14 +37,16 @@ def install_retries(app: FastAPI, broker: Broker) -> None:
         wanted = await json_body(request, SendBackRequest, _RETURN_BODY_BYTES_MAX)
         return json_response(await broker.send_back.take(group, wanted))
 
-    @app.get("/v1/groups/{group}/dead-letters", responses=_answers(DeadLetterMarks))
+    @app.get("/v1/groups/{group}/dead-letters")
+    @gives(DeadLetterMarks)
     @declare(Permission.CONSUME, Resource.GROUP, Permission.ADMIN)
     async def dead_letters(group: str) -> Response:
         """How many dead letters there are, and which of them were sent again."""
         check_user_group(group)
         return json_response(broker.dead_letters.marks(group))
 
-    @app.post("/v1/groups/{group}/dead-letters/resend", responses=_answers(ResendAnswer))
+    @app.post("/v1/groups/{group}/dead-letters/resend")
+    @gives(ResendAnswer)
     @takes(ResendRequest)
     @declare(Permission.ADMIN, Resource.GROUP)
     async def resend(group: str, request: Request) -> Response:
@@ -51,7 +54,3 @@ def install_retries(app: FastAPI, broker: Broker) -> None:
         check_user_group(group)
         wanted = await json_body(request, ResendRequest)
         return json_response(await broker.dead_letters.resend(group, wanted))
-
-
-def _answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import FastAPI, Path, Request, Response
+from msgspec.structs import replace
 
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.sinks import (
     AbortBatchAnswer,
@@ -53,20 +53,23 @@ def install_sinks(app: FastAPI, broker: Broker) -> None:
     """Add the routes that writers and operators call to `app`."""
     store = broker.store
 
-    @app.get("/v1/sinks", responses=_answers(SinkListing))
+    @app.get("/v1/sinks")
+    @gives(SinkListing)
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
     async def list_sinks() -> Response:
         """All sinks this broker knows."""
         found = tuple(_explained(broker, each) for each in store.sinks.descriptions())
         return json_response(SinkListing(broker.config.name, found))
 
-    @app.get("/v1/sinks/{sink}", responses=_answers(SinkDescription))
+    @app.get("/v1/sinks/{sink}")
+    @gives(SinkDescription)
     @declare(Permission.PRODUCE, Resource.SINK, Permission.METRICS, Permission.ADMIN)
     async def describe_sink(sink: str) -> Response:
         """One sink as this broker knows it."""
         return json_response(_explained(broker, store.sinks.description(sink)))
 
-    @app.put("/v1/sinks/{sink}", responses=_answers(SinkDescription))
+    @app.put("/v1/sinks/{sink}")
+    @gives(SinkDescription)
     @takes(RegisterSinkRequest)
     @declare(Permission.PRODUCE, Resource.SINK)
     async def register_sink(sink: str, request: Request) -> Response:
@@ -76,7 +79,8 @@ def install_sinks(app: FastAPI, broker: Broker) -> None:
             await broker.completions.outcome(partial(store.sinks.register, sink, wanted.coordinator))
         )
 
-    @app.post("/v1/sinks/{sink}/runs", responses=_answers(RunAnswer))
+    @app.post("/v1/sinks/{sink}/runs")
+    @gives(RunAnswer)
     @takes(BeginRunRequest)
     @declare(Permission.PRODUCE, Resource.SINK)
     async def begin_run(sink: str, request: Request) -> Response:
@@ -88,7 +92,8 @@ def install_sinks(app: FastAPI, broker: Broker) -> None:
         write = partial(store.sinks.begin_run, sink, wanted.run, wanted.query)
         return json_response(await broker.completions.outcome(write))
 
-    @app.post("/v1/sinks/{sink}/reset", responses=_answers(SinkDescription))
+    @app.post("/v1/sinks/{sink}/reset")
+    @gives(SinkDescription)
     @declare(Permission.ADMIN, Resource.SINK)
     async def reset_sink(sink: str) -> Response:
         """Forget what was decided, for a query with a new checkpoint."""
@@ -106,7 +111,8 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
     """Add the routes of a sink's batches to `app`."""
     store = broker.store
 
-    @app.post("/v1/sinks/{sink}/batches/{batch}/commit", responses=_answers(CommitBatchAnswer))
+    @app.post("/v1/sinks/{sink}/batches/{batch}/commit")
+    @gives(CommitBatchAnswer)
     @takes(CommitBatchRequest)
     @declare(Permission.PRODUCE, Resource.SINK)
     async def commit_batch(sink: str, batch: Batch, request: Request) -> Response:
@@ -116,7 +122,8 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
         answer = await _decide(broker, sink, batch, wanted)
         return json_response(replace(answer, unsettled=await broker.wait_until_published(sink, batch)))
 
-    @app.post("/v1/sinks/{sink}/batches/{batch}/abort", responses=_answers(AbortBatchAnswer))
+    @app.post("/v1/sinks/{sink}/batches/{batch}/abort")
+    @gives(AbortBatchAnswer)
     @takes(AbortBatchRequest)
     @declare(Permission.PRODUCE, Resource.SINK)
     async def abort_batch(sink: str, batch: Batch, request: Request) -> Response:
@@ -125,7 +132,8 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
         write = partial(store.sinks.abort_batch, sink, batch, wanted.run)
         return json_response(await broker.completions.outcome(write))
 
-    @app.post("/v1/sinks/{sink}/batches/{batch}/check", responses=_answers(CheckBatchAnswer))
+    @app.post("/v1/sinks/{sink}/batches/{batch}/check")
+    @gives(CheckBatchAnswer)
     @takes(CheckBatchRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def check_batch(sink: str, batch: Batch, request: Request) -> Response:
@@ -134,7 +142,8 @@ def install_batches(app: FastAPI, broker: Broker) -> None:
         write = partial(store.sinks.check_batch, sink, batch, wanted)
         return json_response(await broker.completions.outcome(write))
 
-    @app.post("/v1/sinks/{sink}/publications", responses=_answers(PublishBatchAnswer))
+    @app.post("/v1/sinks/{sink}/publications")
+    @gives(PublishBatchAnswer)
     @takes(PublishBatchRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def publish_batch(sink: str, request: Request) -> Response:
@@ -178,7 +187,3 @@ def _explained(broker: Broker, found: SinkDescription) -> SinkDescription:
         replace(each, problem=broker.publisher.problem(found.sink, each.brokers)) for each in found.pending
     )
     return replace(found, pending=pending)
-
-
-def _answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from rocketq.errors import InvalidRequest, NoPermission, NotFound
+from rocketq.http_server.body_types import gives
 from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import Perm, TimerId, TimerStatus
@@ -32,7 +33,8 @@ def install_timers(app: FastAPI, broker: Broker) -> None:
     """Add the routes to `app`."""
     timers = broker.store.timers
 
-    @app.get("/v1/topics/{topic}/timers", responses={200: {"model": TimerListing}})
+    @app.get("/v1/topics/{topic}/timers")
+    @gives(TimerListing)
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, Permission.ADMIN)
     async def list_timers(
         topic: str, limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT, page: str | None = None
@@ -45,7 +47,8 @@ def install_timers(app: FastAPI, broker: Broker) -> None:
         documents = tuple(_document(held, with_body=False) for held in found)
         return json_response(TimerListing(broker.config.name, topic, documents, going_on))
 
-    @app.get("/v1/timers/{timer_id}", responses={200: {"model": TimerDocument}})
+    @app.get("/v1/timers/{timer_id}")
+    @gives(TimerDocument)
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, name_of=_topic_of_timer)
     async def show_timer(timer_id: str) -> Response:
         """A delayed message by its id, `broker:topic:queue:@log offset.row`, and what became of it."""
@@ -53,7 +56,8 @@ def install_timers(app: FastAPI, broker: Broker) -> None:
         _check_readable(broker, timer.queue.topic)
         return json_response(_document(await run_in_threadpool(timers.find, timer), with_body=True))
 
-    @app.delete("/v1/timers/{timer_id}", responses={200: {"model": TimerDocument}})
+    @app.delete("/v1/timers/{timer_id}")
+    @gives(TimerDocument)
     @declare(Permission.PRODUCE, Resource.TOPIC, Permission.ADMIN, name_of=_topic_of_timer, is_audited=True)
     async def cancel_timer(timer_id: str) -> Response:
         """Cancel a delayed message: it is not delivered. 409 CONFLICT if its time has passed."""

@@ -8,17 +8,16 @@ writer; a handler only waits for its answer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import msgspec
+import msgspec.structs
 from fastapi import FastAPI, Request, Response
 
 from rocketq.errors import InvalidRequest, NoPermission, TopicNotFound
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.error_answers import Receive, read_body
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import TopicConfig
 from rocketq.protocol.documents import broker as calls
@@ -40,13 +39,15 @@ T = TypeVar("T")
 def install_topics(app: FastAPI, broker: Broker, on_delete: Callable[[str], None]) -> None:
     """Add the routes of topics to `app`; `on_delete` is told each topic that was deleted."""
 
-    @app.get("/v1/topics", responses=_answers(TopicListing))
+    @app.get("/v1/topics")
+    @gives(TopicListing)
     @declare(Permission.CONSUME, Resource.CLUSTER, Permission.PRODUCE, Permission.ADMIN)
     async def list_topics() -> Response:
         """All topics of this broker."""
         return json_response(TopicListing(broker.config.name, broker.store.topics()))
 
-    @app.get("/v1/topics/{topic}", responses=_answers(TopicDescription))
+    @app.get("/v1/topics/{topic}")
+    @gives(TopicDescription)
     @declare(Permission.CONSUME, Resource.TOPIC, Permission.PRODUCE, Permission.ADMIN)
     async def describe_topic(topic: str) -> Response:
         """One topic with its offsets."""
@@ -54,7 +55,8 @@ def install_topics(app: FastAPI, broker: Broker, on_delete: Callable[[str], None
         offsets = broker.store.offsets(topic)
         return json_response(TopicDescription(broker.config.name, config, offsets.total, offsets.queues))
 
-    @app.put("/v1/topics/{topic}", responses=_answers(TopicConfig, 201))
+    @app.put("/v1/topics/{topic}")
+    @gives(TopicConfig, 201)
     @takes(CreateTopicRequest)
     @declare(Permission.ADMIN, Resource.TOPIC)
     async def create_topic(topic: str, request: Request) -> Response:
@@ -69,7 +71,8 @@ def install_topics(app: FastAPI, broker: Broker, on_delete: Callable[[str], None
         )
         return json_response(config, 200 if before == config.incarnation else 201)
 
-    @app.patch("/v1/topics/{topic}", responses=_answers(TopicConfig))
+    @app.patch("/v1/topics/{topic}")
+    @gives(TopicConfig)
     @takes(AlterTopicRequest)
     @declare(Permission.ADMIN, Resource.TOPIC)
     async def alter_topic(topic: str, request: Request) -> Response:
@@ -132,7 +135,7 @@ async def json_document(
     """Read the body of a control call that comes without FastAPI."""
     body = b"".join(await read_body(scope, receive, bytes_max)) or b"{}"
     value = calls.decode_request(body, kind)
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {field.name for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
     document: Any = msgspec.json.decode(body)
     unknown = sorted(set(document) - known)
     if unknown:
@@ -140,8 +143,3 @@ async def json_document(
             "the JSON body", f"unknown field {unknown[0][:100]!r}", hint=f"Known: {', '.join(sorted(known))}."
         )
     return value
-
-
-def _answers(model: Any, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return what the OpenAPI document says of an answer; the handlers write it themselves."""
-    return {status: {"model": model}}

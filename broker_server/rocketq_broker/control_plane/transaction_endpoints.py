@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import FastAPI, Query, Request, Response
 
 from rocketq.errors import InvalidRequest
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.model import TransactionState
 from rocketq.protocol.documents.broker import WAIT_MS_MAX
@@ -48,19 +48,22 @@ def install_transactions(app: FastAPI, broker: Broker) -> None:
 def _install_outcomes(app: FastAPI, broker: Broker) -> None:
     """Add the decisions: those of producers, and that of an operator."""
 
-    @app.post("/v1/groups/{group}/transactions/{transaction}/commit", responses=_answers(DecideAnswer))
+    @app.post("/v1/groups/{group}/transactions/{transaction}/commit")
+    @gives(DecideAnswer)
     @declare(Permission.PRODUCE, Resource.GROUP)
     async def commit_transaction(group: str, transaction: str) -> Response:
         """Put the messages of a transaction into their queues; answered when they are there."""
         return await _decide(broker, group, transaction, TransactionState.COMMIT)
 
-    @app.post("/v1/groups/{group}/transactions/{transaction}/rollback", responses=_answers(DecideAnswer))
+    @app.post("/v1/groups/{group}/transactions/{transaction}/rollback")
+    @gives(DecideAnswer)
     @declare(Permission.PRODUCE, Resource.GROUP)
     async def roll_back_transaction(group: str, transaction: str) -> Response:
         """Drop the messages of a transaction."""
         return await _decide(broker, group, transaction, TransactionState.ROLLBACK)
 
-    @app.put("/v1/groups/{group}/transactions/{transaction}/outcome", responses=_answers(DecideAnswer))
+    @app.put("/v1/groups/{group}/transactions/{transaction}/outcome")
+    @gives(DecideAnswer)
     @takes(DecideRequest)
     @declare(Permission.ADMIN, Resource.GROUP)
     async def decide_transaction(group: str, transaction: str, request: Request) -> Response:
@@ -77,7 +80,8 @@ def _install_questions(app: FastAPI, broker: Broker) -> None:
     """Add checks, which ask producers, and what operators ask about."""
     transactions = broker.store.transactions
 
-    @app.post("/v1/groups/{group}/transactions/checks", responses=_answers(ChecksAnswer))
+    @app.post("/v1/groups/{group}/transactions/checks")
+    @gives(ChecksAnswer)
     @declare(Permission.PRODUCE, Resource.GROUP)
     async def take_checks(
         request: Request,
@@ -92,7 +96,8 @@ def _install_questions(app: FastAPI, broker: Broker) -> None:
         checks = await loop.run_in_executor(broker.readers, check_documents, transactions, handed)
         return json_response(ChecksAnswer(broker.config.name, group, checks))
 
-    @app.get("/v1/transactions", responses=_answers(TransactionListing))
+    @app.get("/v1/transactions")
+    @gives(TransactionListing)
     @declare(Permission.METRICS, Resource.CLUSTER, Permission.ADMIN)
     async def list_transactions(
         group: str | None = None,
@@ -108,7 +113,8 @@ def _install_questions(app: FastAPI, broker: Broker) -> None:
         told = tuple(_described(broker, each.id) for each in found[:limit])
         return json_response(TransactionListing(broker.config.name, told, next_page))
 
-    @app.get("/v1/transactions/{transaction}", responses=_answers(TransactionDocument))
+    @app.get("/v1/transactions/{transaction}")
+    @gives(TransactionDocument)
     @declare(Permission.ADMIN, Resource.CLUSTER)
     async def show_transaction(transaction: str) -> Response:
         """One undecided transaction with its messages."""
@@ -130,7 +136,3 @@ async def _decide(broker: Broker, group: str, transaction: str, state: Transacti
 def _described(broker: Broker, transaction: str) -> TransactionDescription:
     transactions = broker.store.transactions
     return described(transactions, transactions.find(transaction), broker.config.name)
-
-
-def _answers(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from rocketq.errors import NotFound
+from typing import Final
+
+from rocketq.errors import BrokerUnreachable, NotFound
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from rocketq.protocol.documents.nameserver import MASTER_ID, BrokerIdentity
+
+NO_MASTER: Final = "its group has no master at the moment"
+
+
+def without_master(group: str) -> BrokerUnreachable:
+    """Return the error of a call that needs the master of a broker group of which only slaves are alive."""
+    return BrokerUnreachable(group, "no known address", NO_MASTER, sent=False)
 
 
 class LiveMasters:
@@ -43,6 +52,13 @@ class LiveMasters:
     def apis(self, cluster: str | None = None) -> list[BrokerApi]:
         """Return calls to each live master, by name; to those of one cluster if it is named."""
         return self.by_group(cluster)[0]
+
+    def of_every_group(self) -> list[BrokerApi]:
+        """Return calls to each live master, by name; raise BrokerUnreachable for a group with slaves only."""
+        masters, leaderless = self.by_group()
+        if leaderless:
+            raise without_master(leaderless[0])
+        return masters
 
     def named(self, broker: str) -> BrokerApi:
         """Return calls to the master of a broker group; raise NotFound if none is alive."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from rocketq.admin.live_masters import LiveMasters
+from rocketq.admin.live_masters import LiveMasters, without_master
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration
 from rocketq.errors.sink_errors import CoordinatorConflict, SinkNotFound
 from rocketq.net.broker_api import BrokerApi
@@ -47,7 +47,8 @@ class SinkAdmin:
     def describe(self, sink: str, brokers: Collection[str] = ()) -> list[SinkDescription]:
         """Return the sink as each broker knows it, by broker; as each of `brokers` if some are named.
 
-        Raises SinkNotFound if no broker knows it, InvalidConfiguration if a named one does not.
+        Raises SinkNotFound if no broker knows it, InvalidConfiguration if a named one does not, and
+        BrokerUnreachable if a group without a master may know what is asked.
         """
         return [description for _, description in self._known(sink, brokers)]
 
@@ -71,8 +72,12 @@ class SinkAdmin:
     def delete(self, sink: str, brokers: Collection[str] = (), *, force: bool = False) -> None:
         """Have every broker that knows the sink forget it; only `brokers` if some are named.
 
-        `force` gives up what is decided and not yet published everywhere. Raises as `describe`, and SinkBusy.
+        `force` gives up what is decided and not yet published everywhere. Raises as `describe`, SinkBusy, and
+        BrokerUnreachable if no brokers are named and a group has no master, which may know the sink. Then no
+        broker has forgotten anything. After another error the call may be repeated.
         """
+        if not brokers:
+            self._masters.of_every_group()
         # The coordinator first: if it refuses, because a decision is pending, nothing has happened.
         known = self._known(sink, brokers)
         for master, _ in sorted(known, key=lambda each: each[0].broker != each[1].coordinator):
@@ -82,11 +87,15 @@ class SinkAdmin:
         """Return every broker that knows the sink, with what it knows; only `brokers` if some are named."""
         found: list[tuple[BrokerApi, SinkDescription]] = []
         unknown = SinkNotFound(sink, "of this cluster")
-        for master in self._masters.apis():
+        masters, leaderless = self._masters.by_group()
+        for master in masters:
             try:
                 found.append((master, master.sink(sink)))
             except SinkNotFound as error:
                 unknown = error
+        awaited = [group for group in leaderless if not found or group in brokers]
+        if awaited:
+            raise without_master(awaited[0])
         if not found:
             raise unknown
         names = [master.broker for master, _ in found]

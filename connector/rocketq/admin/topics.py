@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from rocketq.admin.live_masters import LiveMasters
 from rocketq.errors import (

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
 from rocketq.aio.administration import (
     AsyncDeadLetters,
@@ -62,6 +62,13 @@ from rocketq.consuming.listener import checked_workers
 from rocketq.errors import Closed, InvalidConfiguration
 from rocketq.model import MessageQueue
 from rocketq.producing.transactions.transaction_checks import Check
+from rocketq.setting_names import LISTENER_ARGUMENTS, check_names
+from rocketq.settings_types import (
+    ConsumerSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+    SimpleConsumerSettings,
+)
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -152,7 +159,7 @@ class AsyncClient:
 
     # --- producers and consumers ---------------------------------------------------
 
-    def producer(self, *, group: str | None = None, **settings: Any) -> AsyncProducer:
+    def producer(self, *, group: str | None = None, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
         """Return a producer; `settings` are fields of ProducerConfig. The client closes it if you do not."""
         self._home.check()
         make = partial(self._core.loop_producer, ProducerConfig(**settings), group)
@@ -164,7 +171,7 @@ class AsyncClient:
         check: Check | None = None,
         *,
         config: ProducerConfig | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerSettings],
     ) -> AsyncTransactionProducer:
         """Return the transactions of a producer group, as `Client.transactions` does.
 
@@ -180,7 +187,7 @@ class AsyncClient:
         topics: Topics,
         *,
         allocation: str | AllocationStrategy | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> Opening[AsyncConsumer]:
         """Return a member of a consumer group as `Client.consumer`; `async with` or `await` joins it."""
         config = checked_loop_config(ConsumerConfig(**settings))
@@ -193,12 +200,28 @@ class AsyncClient:
 
     @overload
     def listener(
-        self, topics: Topics, function: AsyncFunction, *, group: str, **settings: Any
+        self,
+        topics: Topics,
+        function: AsyncFunction,
+        *,
+        group: str,
+        filter: Tag | Sql | None = None,
+        workers: int = 4,
+        allocation: str | AllocationStrategy | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> ListenerOpening: ...
 
     @overload
     def listener(
-        self, topics: Topics, function: None = None, *, group: str, **settings: Any
+        self,
+        topics: Topics,
+        function: None = None,
+        *,
+        group: str,
+        filter: Tag | Sql | None = None,
+        workers: int = 4,
+        allocation: str | AllocationStrategy | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> Callable[[AsyncFunction], ListenerOpening]: ...
 
     def listener(
@@ -210,13 +233,14 @@ class AsyncClient:
         filter: Tag | Sql | None = None,
         workers: int = 4,
         allocation: str | AllocationStrategy | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> ListenerOpening | Callable[[AsyncFunction], ListenerOpening]:
         """Await a coroutine function for each message, in `workers` tasks; as `Client.listener`.
 
         It runs from when it is opened, by `async with` or `await`. Without `function`, it is a decorator.
         """
         filters = filters_of(topics, filter)
+        check_names(ConsumerConfig, settings, also=LISTENER_ARGUMENTS)
         config = ConsumerConfig(**settings)
         if config.ack != "auto":
             why = "a listener acknowledges a message when the function returns"
@@ -241,7 +265,7 @@ class AsyncClient:
         *,
         group: str | None = None,
         queues: Collection[MessageQueue] | None = None,
-        **settings: Any,
+        **settings: Unpack[PullConsumerSettings],
     ) -> Opening[AsyncPullConsumer]:
         """Return a consumer that reads all queues of the topics, or these; `async with` or `await` opens it.
 
@@ -260,7 +284,9 @@ class AsyncClient:
         """Return the exactly-once sink of this name; calls nobody yet."""
         return AsyncSink(self._core.sink(name, timeout_ms=timeout_ms), self._calls)
 
-    def simple_consumer(self, group: str, topics: Topics, **settings: Any) -> Opening[AsyncSimpleConsumer]:
+    def simple_consumer(
+        self, group: str, topics: Topics, **settings: Unpack[SimpleConsumerSettings]
+    ) -> Opening[AsyncSimpleConsumer]:
         """Return a consumer that leases messages, as `Client.simple_consumer`; `async with` opens it."""
         SimpleConsumerConfig(**settings)
 

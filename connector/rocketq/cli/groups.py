@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import rich_click as click
 
 from rocketq.cli.messages.query import Moment
@@ -372,7 +373,7 @@ def _member_row(each: GroupMember) -> dict[str, Any]:
         "topics": [f"{s.topic} {s.sql or s.tag or '*'}" for s in member.subscriptions],
         "queues": [str(queue) for queue in each.queues],
         "brokers": list(each.brokers),
-        "differences": [asdict(difference) for difference in each.differences],
+        "differences": [msgspec.to_builtins(difference) for difference in each.differences],
     }
 
 

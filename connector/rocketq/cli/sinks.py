@@ -104,7 +104,7 @@ def delete(name: str, yes: bool, force: bool, only: tuple[str, ...], nameservers
         brokers = [each.broker for each in admin.sinks.describe(name, only)]
         if not yes:
             confirm(name, f"delete it on {', '.join(brokers)}")
-        admin.sinks.delete(name, brokers, force=force)
+        admin.sinks.delete(name, only, force=force)
     rows = [{"sink": name, "broker": broker} for broker in brokers]
     done(f"deleted {name} on {', '.join(brokers)}", rows, output)
 

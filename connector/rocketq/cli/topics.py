@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketq.client import Client
     from rocketq.model import TopicConfig
     from rocketq.protocol.documents.broker import TopicDescription
+    from rocketq.settings_types import TopicChanges
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
@@ -210,7 +211,7 @@ def alter(
     """
     if queues is not None and (read_queues is not None or write_queues is not None):
         raise click.UsageError("Give --queues, or --read-queues and --write-queues.")
-    changes = {
+    changes: TopicChanges = {
         "read_queues": queues if read_queues is None else read_queues,
         "write_queues": queues if write_queues is None else write_queues,
         "perm": None if perm is None else PERMISSIONS[perm],
@@ -228,7 +229,8 @@ def alter(
         if remove_broker is not None:
             altered = client.remove_topic_broker(name, remove_broker, force=force)
         else:
-            altered = client.alter_topic(name, force=force, **changes)
+            changes["force"] = force
+            altered = client.alter_topic(name, **changes)
     show(_rows(altered), output)
 
 

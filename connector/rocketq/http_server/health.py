@@ -24,6 +24,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from rocketq.http_server.body_types import gives
 from rocketq.http_server.connection.limits import ConnectionCounts
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.broker import BrokerVersion
@@ -78,10 +79,11 @@ def add_operations(
         return Response(encode(registry), headers={"content-type": content_type})
 
     @app.get("/version", tags=["operations"])
+    @gives(BrokerVersion)
     @declare(Permission.METRICS, Resource.CLUSTER)
-    async def service_version() -> BrokerVersion:
+    async def service_version() -> Response:
         """Which software this is, and which version of the protocol it speaks."""
-        return BrokerVersion(service, version("rocketq"))
+        return json_response(BrokerVersion(service, version("rocketq")))
 
 
 def json_response(value: object, status: int = 200) -> Response:

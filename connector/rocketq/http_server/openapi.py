@@ -5,16 +5,16 @@ because a machine that runs a broker often reaches no CDN. The page refers to no
 and its Content-Security-Policy makes the browser enforce that.
 
 `/openapi.json` is OpenAPI 3.1, as FastAPI writes it. The installed Swagger UI reads 3.0, so the page uses a
-translation, `/docs/openapi.json`. For these documents the versions differ only in how they say "or null". If
-a route reads its body itself, its protocol type describes the body: `@takes(RegisterRequest)`.
+translation, `/docs/openapi.json`. For these documents the versions differ only in how they say "or null".
+Bodies and answers are described by the types with which handlers are marked (`body_types`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import swagger_ui_bundle
@@ -24,12 +24,9 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from rocketq.errors import NotFound
+from rocketq.http_server.body_types import answer_type, body_type
 from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
-
-_BODY: Final = "__rocketq_body__"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _ASSETS: Final = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -68,16 +65,6 @@ _START: Final = """SwaggerUIBundle({
   layout: "BaseLayout",
 });
 """
-
-
-def takes(kind: type) -> Callable[[F], F]:
-    """Mark a handler with the type of the JSON body that it reads by itself."""
-
-    def mark(handler: F) -> F:
-        setattr(handler, _BODY, kind)
-        return handler
-
-    return mark
 
 
 def add_documentation(app: FastAPI) -> None:
@@ -127,22 +114,30 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_bodies(document: dict[str, Any], app: FastAPI) -> None:
-    """Put in the bodies that routes read by themselves, and the types they are made of."""
-    taking = {
-        (route.path_format, method.lower()): getattr(route.endpoint, _BODY)
+    """Put in the bodies and answers that handlers are marked with, and the types they are made of."""
+    marked = [
+        (document["paths"][route.path_format][method.lower()], route.endpoint)
         for route in app.routes
-        if isinstance(route, APIRoute) and hasattr(route.endpoint, _BODY)
+        if isinstance(route, APIRoute) and route.include_in_schema
         for method in route.methods or ()
-    }
-    kinds = sorted(set(taking.values()), key=lambda kind: str(kind.__name__))
+    ]
+    taken = [(one, kind) for one, handler in marked if (kind := body_type(handler)) is not None]
+    given = [(one, *found) for one, handler in marked if (found := answer_type(handler)) is not None]
+    kinds = sorted({kind for _, kind in taken} | {kind for _, kind, _ in given}, key=str)
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     by_kind = dict(zip(kinds, schemas, strict=True))
-    for (path, method), kind in taking.items():
-        content = {"application/json": {"schema": by_kind[kind]}}
-        document["paths"][path][method]["requestBody"] = {"required": True, "content": content}
+    for operation, kind in taken:
+        operation["requestBody"] = {"required": True, "content": _content(by_kind[kind])}
+    for operation, kind, status in given:
+        answer = operation["responses"].setdefault(str(status), {"description": HTTPStatus(status).phrase})
+        answer["content"] = _content(by_kind[kind])
     described = document.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in components.items():
         described.setdefault(name, schema)
+
+
+def _content(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
 
 
 def openapi_3_0(document: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Final, Self, TypeVar
+
+from msgspec.structs import asdict
 
 from rocketq.errors import BrokerUnreachable, RemoteError
 from rocketq.model import PullStatus, TimeBoundary, TopicConfig

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from rocketq.admin.live_masters import LiveMasters
+from rocketq.admin.live_masters import NO_MASTER, LiveMasters
 from rocketq.errors import BrokerUnreachable, RocketqError
 from rocketq.errors.sink_errors import (
     CoordinatorConflict,
@@ -36,7 +36,6 @@ log = logging.getLogger("rocketq.sinks.sink")
 
 #: Brokers asked at the same time.
 ASKED_AT_ONCE: Final = 16
-NO_MASTER: Final = "its group has no master at the moment"
 
 
 def elected_coordinator(sink: str, brokers: Sequence[str]) -> str:
@@ -72,8 +71,8 @@ class Coordinators:
         self._masters = LiveMasters(transport, routes)
 
     def brokers(self) -> list[BrokerApi]:
-        """Return the live masters, by name."""
-        return self._masters.apis()
+        """Return the masters of all groups, by name; raise BrokerUnreachable if a group has only slaves."""
+        return self._masters.of_every_group()
 
     def find(self, sink: str, *, elect: bool = False) -> BrokerApi:
         """Return the sink's coordinator; a new sink is given one with `elect`, else it is SinkNotFound.

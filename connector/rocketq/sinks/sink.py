@@ -181,11 +181,15 @@ class Sink:
     def delete(self) -> None:
         """Have every broker forget the sink, with what is staged; the coordinator first.
 
-        Raises SinkNotFound, and SinkBusy while a decided batch is not published everywhere.
+        A group without a master is waited for before any broker forgets the sink: a participant that is
+        passed over would keep it. Raises SinkNotFound, SinkBusy while a decided batch is not published
+        everywhere, and BrokerUnreachable if a group gets no master in time, or a master does not answer. Then
+        the call may be repeated.
         """
         with self._lock:
             first = self._until_answered(lambda api: api, "Coordinator").broker
-            brokers = sorted(self._coordinators.brokers(), key=lambda api: api.broker != first)
+            masters = persist(self._coordinators.brokers, f"Deletion of sink {self.name}", self.timeout_ms)
+            brokers = sorted(masters, key=lambda api: api.broker != first)
             for api in brokers:
                 try:
                     api.delete_sink(self.name)

@@ -10,9 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from rocketq.errors import InvalidRequest, NotFound, TooLarge
+from rocketq.http_server.body_types import gives, takes
 from rocketq.http_server.error_answers import read_body
 from rocketq.http_server.health import json_response
-from rocketq.http_server.openapi import takes
 from rocketq.http_server.permissions import Permission, Resource, declare
 from rocketq.protocol.documents.meta_register import (
     RECORD_CHARS_MAX,
@@ -56,14 +56,16 @@ def install_registers(app: FastAPI, acceptor: Acceptor | None) -> None:
             answer = await asyncio.to_thread(name(acceptor), f"{cluster}/{broker}", asked)
         return json_response(answer)
 
-    @app.post("/v1/registers/{cluster}/{broker}/prepare", response_model=AcceptorAnswer)
+    @app.post("/v1/registers/{cluster}/{broker}/prepare")
+    @gives(AcceptorAnswer)
     @takes(PrepareRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def prepare(cluster: str, broker: str, request: Request) -> Response:
         """The first call of a round: promise to accept nothing below a ballot."""
         return await answered(cluster, broker, request, PrepareRequest, lambda acceptor: acceptor.prepare)
 
-    @app.post("/v1/registers/{cluster}/{broker}/accept", response_model=AcceptorAnswer)
+    @app.post("/v1/registers/{cluster}/{broker}/accept")
+    @gives(AcceptorAnswer)
     @takes(AcceptRequest)
     @declare(Permission.REPLICATE, Resource.CLUSTER)
     async def accept(cluster: str, broker: str, request: Request) -> Response:

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rocketq.errors.registration_errors import BrokerNameTaken
 from rocketq.local_cluster.server_process import ServerNotStarted, ServerProcess

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,12 +10,17 @@ import pytest
 from rocketq import BrokerUnreachable, LocalCluster, NameServersUnreachable, NotFound
 from rocketq.admin.cluster import ClusterAdmin
 from rocketq.admin.groups import QueueProgress
+from rocketq.clock import SystemClock
 from rocketq.errors import InvalidConfiguration, InvalidRequest
 from rocketq.errors.group_errors import GroupNotFound
 from rocketq.errors.sink_errors import SinkNotFound
+from rocketq.http_server.runner import ServerThread
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.nameserver_api import NameServerApi
 from rocketq.protocol.documents.broker import CommitOffsetsRequest, GroupOffset
+from rocketq.protocol.documents.nameserver import BrokerIdentity, DataVersion, RegisterRequest
+from rocketq_nameserver.app import create_app
+from rocketq_nameserver.config import NameServerConfig
 from tests.support.patience import PatientClient, patient_transport
 
 #: Nothing listens there: the port is reserved (RFC 6335, tcpmux).
@@ -89,6 +94,50 @@ def test_a_sink_is_described_and_deleted_on_the_chosen_brokers(admin: ClusterAdm
     (summary,) = [one for one in admin.sinks.summaries() if one.sink == topic]
     assert (summary.run, summary.decided, summary.pending) == (None, None, None)
     admin.sinks.delete(topic)
+    with pytest.raises(SinkNotFound):
+        admin.sinks.describe(topic)
+
+
+@pytest.fixture
+def leaderless(cluster: LocalCluster, admin: ClusterAdmin) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A NameServer that lists broker-a as master, and of the group broker-b a slave only, until it is told
+    that this one is master.
+    """
+    first, second = (admin.masters.identities()[name] for name in ("broker-a", "broker-b"))
+    with (
+        ServerThread(create_app(NameServerConfig(port=0), SystemClock())) as server,
+        patient_transport() as transport,
+    ):
+        nameserver = NameServerApi(transport, server.address)
+
+        def list_as(identity: BrokerIdentity) -> None:
+            nameserver.register(RegisterRequest(identity, DataVersion(1, 1), (), lease_ms=600_000))
+
+        list_as(first)
+        list_as(replace(second, broker_id=1))
+        yield server.address, lambda: list_as(second)
+
+
+def test_a_sink_is_deleted_everywhere_or_nowhere_while_a_group_has_no_master(
+    leaderless: tuple[str, Callable[[], None]], admin: ClusterAdmin, topic: str
+) -> None:
+    nameserver, elect = leaderless
+    for each in admin.masters.apis():
+        each.register_sink(topic, "broker-a")
+    with ClusterAdmin(nameserver) as partial, PatientClient(nameserver) as mq:
+        for delete in (
+            lambda: partial.sinks.delete(topic),
+            lambda: partial.sinks.delete(topic, ["broker-b"]),
+            mq.sink(topic, timeout_ms=1).delete,
+        ):
+            with pytest.raises(BrokerUnreachable, match=r"broker-b .*no master"):
+                delete()
+        assert len(admin.sinks.describe(topic)) == 2
+        partial.sinks.delete(topic, ["broker-a"])
+        with pytest.raises(BrokerUnreachable, match=r"broker-b .*no master"):
+            partial.sinks.describe(topic)
+        elect()
+        partial.sinks.delete(topic)
     with pytest.raises(SinkNotFound):
         admin.sinks.describe(topic)
 

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from rocketq.errors import (
     InvalidBatch,

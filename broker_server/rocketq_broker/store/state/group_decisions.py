@@ -9,8 +9,10 @@ callers name the members where an operator's call must not work against them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from rocketq.errors import (
     Conflict,

@@ -6,10 +6,10 @@ import itertools
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import rich_click as click
 
 from rocketq.cli.messages.json_lines import document, json_line
@@ -179,7 +179,9 @@ def _found_document(found: FoundByKey) -> dict[str, Any]:
         "messages": [document(message) for message in found.messages],
         "complete": found.complete,
         "lag_bytes": found.lag_bytes,
-        "uncovered": {broker: [asdict(one) for one in ranges] for broker, ranges in found.uncovered.items()},
+        "uncovered": {
+            broker: [msgspec.to_builtins(one) for one in ranges] for broker, ranges in found.uncovered.items()
+        },
         "missing": list(found.missing),
     }
 

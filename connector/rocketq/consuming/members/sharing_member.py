@@ -13,8 +13,9 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from rocketq.clock import Clock
 from rocketq.config import ConsumerConfig

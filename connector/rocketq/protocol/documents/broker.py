@@ -7,7 +7,6 @@ or Arrow streams.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -49,8 +48,7 @@ SUGGESTED_BROKER_HEADER: Final = "x-rocketq-suggested-broker-id"
 WAIT_MS_MAX: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class SendAnswer:
+class SendAnswer(msgspec.Struct, frozen=True):
     """Where each batch of one send went, in the order they were sent.
 
     If something of it is delayed, `timers` has for each batch the id of its delayed message, and "" for a
@@ -60,12 +58,11 @@ class SendAnswer:
     status: SendStatus
     broker: str
     topic: str
-    appended: tuple[Appended, ...] = field(hash=False)
+    appended: tuple[Appended, ...]
     timers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOffsets:
+class TopicOffsets(msgspec.Struct, frozen=True):
     """min and max of every queue of a topic on one broker; the index is the queue id.
 
     `total` is the sum of the max offsets: it grows with every message, so
@@ -76,22 +73,20 @@ class TopicOffsets:
     broker: str
     incarnation: str
     total: Int64
-    queues: tuple[QueueOffsets, ...] = field(hash=False)
+    queues: tuple[QueueOffsets, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOffsets:
+class TimeOffsets(msgspec.Struct, frozen=True):
     """The offset that a time names in each queue; the index is the queue id."""
 
     topic: str
     broker: str
     incarnation: str
     at_us: Int64
-    offsets: tuple[Int64, ...] = field(hash=False)
+    offsets: tuple[Int64, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopicRequest:
+class CreateTopicRequest(msgspec.Struct, frozen=True):
     """Create a topic; with `if_absent` an existing one is a success and stays as it is.
 
     `automatic` marks creation on a producer's behalf: refused where the broker
@@ -110,8 +105,7 @@ class CreateTopicRequest:
     brokers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AlterTopicRequest:
+class AlterTopicRequest(msgspec.Struct, frozen=True):
     """Change what is given; queue counts may grow, and read and write counts shrink apart.
 
     Fewer read queues are refused while the queues that would go unread hold messages, unless `force`.
@@ -128,26 +122,23 @@ class AlterTopicRequest:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(msgspec.Struct, frozen=True):
     """A topic as this broker has it, with its offsets."""
 
     broker: str
     config: TopicConfig
     total: Int64
-    queues: tuple[QueueOffsets, ...] = field(hash=False)
+    queues: tuple[QueueOffsets, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicListing:
+class TopicListing(msgspec.Struct, frozen=True):
     """The topics of one broker."""
 
     broker: str
-    topics: tuple[TopicConfig, ...] = field(hash=False)
+    topics: tuple[TopicConfig, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
+class GroupOffset(msgspec.Struct, frozen=True):
     """A group's progress in one queue of this broker: the next offset it will read."""
 
     topic: str
@@ -155,31 +146,28 @@ class GroupOffset:
     offset: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsetsRequest:
+class CommitOffsetsRequest(msgspec.Struct, frozen=True):
     """Store a group's progress, not as one of its members (for those: `MemberCommit` in `groups.py`).
 
     Offsets only advance, unless `reset` says they may go back. Queues that a member owns are refused unless
     `force`: their owners then lose them. `kind` says who keeps this progress; None leaves it as it was.
     """
 
-    offsets: tuple[GroupOffset, ...] = field(hash=False)
+    offsets: tuple[GroupOffset, ...]
     reset: bool = False
     force: bool = False
     kind: GroupKind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class GroupOffsets(msgspec.Struct, frozen=True):
     """What this broker knows of a group's progress; a queue never committed is absent, not 0."""
 
     broker: str
     group: str
-    offsets: tuple[GroupOffset, ...] = field(hash=False)
+    offsets: tuple[GroupOffset, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueStatistics(msgspec.Struct, frozen=True):
     """One queue at run time; the times are of its first and last stored message, None if it is empty."""
 
     queue: Int64
@@ -189,8 +177,7 @@ class QueueStatistics:
     newest_at_us: Int64 | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(msgspec.Struct, frozen=True):
     """How far a group is behind in one queue: `lag` messages are stored and not yet consumed."""
 
     group: str
@@ -199,18 +186,16 @@ class GroupLag:
     lag: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStatistics:
+class TopicStatistics(msgspec.Struct, frozen=True):
     """A topic at run time, on one broker, with every group that committed progress in it."""
 
     broker: str
     topic: str
-    queues: tuple[QueueStatistics, ...] = field(hash=False)
-    groups: tuple[GroupLag, ...] = field(hash=False)
+    queues: tuple[QueueStatistics, ...]
+    groups: tuple[GroupLag, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSpan:
+class QueueSpan(msgspec.Struct, frozen=True):
     """The queue offsets [first, end) of one queue."""
 
     queue: Int64
@@ -218,8 +203,7 @@ class QueueSpan:
     end: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class UncoveredRange:
+class UncoveredRange(msgspec.Struct, frozen=True):
     """A part of a broker's log that a search could not look into: log offsets [log_begin, log_end).
 
     Its messages were stored within [stored_from_us, stored_to_us]; None: that bound is not known. `queues`
@@ -230,11 +214,10 @@ class UncoveredRange:
     log_end: Int64
     stored_from_us: Int64 | None = None
     stored_to_us: Int64 | None = None
-    queues: tuple[QueueSpan, ...] | None = field(default=None, hash=False)
+    queues: tuple[QueueSpan, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatistics:
+class BrokerStatistics(msgspec.Struct, frozen=True):
     """A broker at run time: its log (offsets), what waits (bytes, calls), and what it holds."""
 
     broker: str
@@ -262,22 +245,19 @@ class BrokerStatistics:
     believe_at_us: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequest:
+class DrainRequest(msgspec.Struct, frozen=True):
     """Take a broker's writes away (True), or give them back; reads go on either way."""
 
     draining: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClockRequest:
+class ClockRequest(msgspec.Struct, frozen=True):
     """Agree that it is `at_us` now, so that a broker believes its clock again and deletes by age."""
 
     at_us: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVersion:
+class BrokerVersion(msgspec.Struct, frozen=True):
     """`GET /version` of a broker or NameServer."""
 
     service: str
@@ -288,8 +268,7 @@ class BrokerVersion:
 # --- searching ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDocument:
+class MessageDocument(msgspec.Struct, frozen=True):
     """One message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
 
     message_id: str
@@ -300,7 +279,7 @@ class MessageDocument:
     key: str | None = None
     key_base64: str | None = None
     tag: str | None = None
-    properties: dict[str, str] | None = field(default=None, hash=False)
+    properties: dict[str, str] | None = None
     body: str | None = None
     body_base64: str | None = None
 
@@ -318,8 +297,7 @@ class MessageDocument:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimerDocument:
+class TimerDocument(msgspec.Struct, frozen=True):
     """A delayed message; `key` and `body` as in a MessageDocument. A list leaves the body out."""
 
     timer_id: str
@@ -331,7 +309,7 @@ class TimerDocument:
     key: str | None = None
     key_base64: str | None = None
     tag: str | None = None
-    properties: dict[str, str] | None = field(default=None, hash=False)
+    properties: dict[str, str] | None = None
     body: str | None = None
     body_base64: str | None = None
 
@@ -351,35 +329,32 @@ class TimerDocument:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimerListing:
+class TimerListing(msgspec.Struct, frozen=True):
     """A page of the delayed messages of a topic on one broker that are not delivered yet, the next first."""
 
     broker: str
     topic: str
-    timers: tuple[TimerDocument, ...] = field(hash=False)
+    timers: tuple[TimerDocument, ...]
     next_page: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyQueryAnswer:
+class KeyQueryAnswer(msgspec.Struct, frozen=True):
     """A page of the messages of one broker that have a key, newest first.
 
     `lag_bytes` of the broker's log were not indexed; `uncovered` cannot be read and may hold messages
     with this key. Brokers of earlier versions answer without `next_page` and `uncovered`.
     """
 
-    messages: tuple[MessageDocument, ...] = field(hash=False)
+    messages: tuple[MessageDocument, ...]
     lag_bytes: Int64
     next_page: str | None = None
-    uncovered: tuple[UncoveredRange, ...] = field(default=(), hash=False)
+    uncovered: tuple[UncoveredRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TimeQueryAnswer:
+class TimeQueryAnswer(msgspec.Struct, frozen=True):
     """A page of the messages of one broker that were stored within an interval, oldest first."""
 
-    messages: tuple[MessageDocument, ...] = field(hash=False)
+    messages: tuple[MessageDocument, ...]
     next_page: str | None = None
 
 

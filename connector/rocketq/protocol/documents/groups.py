@@ -7,9 +7,10 @@ broker; its *epoch* rises at each new owner of any queue of that broker. Times a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from rocketq.model import GroupKind, Int64, MessageModel, StartFrom
 from rocketq.protocol.json_codec import prepare_documents
@@ -29,16 +30,14 @@ SUBSCRIPTIONS_MAX: Final = 1_000
 CLAIMED_QUEUES_MAX: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class StartRule:
+class StartRule(msgspec.Struct, frozen=True):
     """Where to begin without a stored offset; `at_us` belongs to TIME, and to it alone."""
 
     where: StartFrom = StartFrom.FIRST
     at_us: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True):
     """A topic and what a member wants of it: a tag expression, an SQL filter, or (neither) everything."""
 
     topic: str
@@ -46,8 +45,7 @@ class Subscription:
     sql: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """What a broker remembers of a group besides its progress (RocketMQ: SubscriptionGroupConfig).
 
     `model`, `start` and `ordered` are None while nobody has set them: then those of the oldest member count.
@@ -63,8 +61,7 @@ class GroupSettings:
 # --- members ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """What a member says of itself, at its start, at each change, and every HEARTBEAT_MS.
 
     `started_at_us` is when the member started, by its own clock; it stays the same as long as the member
@@ -73,7 +70,7 @@ class Heartbeat:
     """
 
     started_at_us: Int64
-    subscriptions: tuple[Subscription, ...] = field(hash=False)
+    subscriptions: tuple[Subscription, ...]
     model: MessageModel = MessageModel.CLUSTERING
     start: StartRule = StartRule()
     ordered: bool = False
@@ -98,8 +95,7 @@ class DifferenceKind(StrEnum):
     START = "start"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One point in which a member differs from what counts in its group; `theirs` says whose value counts.
 
     `theirs` is a client id, or empty if the group's settings say it. `topic` is empty where it means nothing.
@@ -113,8 +109,7 @@ class Difference:
     theirs: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueClaim:
+class QueueClaim(msgspec.Struct, frozen=True):
     """A queue of this broker, its owner, and the claim's epoch. `offset` is the stored one of the group."""
 
     topic: str
@@ -124,8 +119,7 @@ class QueueClaim:
     offset: Int64 | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """How the group stands, for the member that sent a heartbeat.
 
     `is_new`: the broker had no heartbeat of the member (it is new, its session had ended, or the broker was
@@ -142,12 +136,11 @@ class HeartbeatAnswer:
     start: StartRule
     ordered: bool
     retries_max: Int64
-    differences: tuple[Difference, ...] = field(hash=False)
-    claims: tuple[QueueClaim, ...] = field(hash=False)
+    differences: tuple[Difference, ...]
+    claims: tuple[QueueClaim, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One member as a broker knows it.
 
     `heard` is False after a restart of the broker until the member's next heartbeat: the broker knows it by
@@ -164,22 +157,20 @@ class Member:
     language: str
     version: str
     address: str
-    subscriptions: tuple[Subscription, ...] = field(hash=False)
+    subscriptions: tuple[Subscription, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMembers:
+class TopicMembers(msgspec.Struct, frozen=True):
     """The members that share the queues of a topic, by client id in order: those with the filter that counts.
 
     An allocation takes exactly these, so that every queue goes to a member that wants what others want.
     """
 
     topic: str
-    client_ids: tuple[str, ...] = field(hash=False)
+    client_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMembers:
+class GroupMembers(msgspec.Struct, frozen=True):
     """The members of a group on one broker.
 
     `version` changes when a member comes, goes or says something else of itself, when settings change, and
@@ -192,8 +183,8 @@ class GroupMembers:
     broker: str
     group: str
     version: str
-    members: tuple[Member, ...] = field(default=(), hash=False)
-    topics: tuple[TopicMembers, ...] = field(default=(), hash=False)
+    members: tuple[Member, ...] = ()
+    topics: tuple[TopicMembers, ...] = ()
     is_changed: bool = True
     queues_taken: Int64 = 0
 
@@ -201,20 +192,18 @@ class GroupMembers:
 # --- claims ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOfTopic:
+class QueueOfTopic(msgspec.Struct, frozen=True):
     """A queue of the asked broker."""
 
     topic: str
     queue: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class ClaimRequest(msgspec.Struct, frozen=True):
     """A member asks for queues; those that it owns already stay as they are."""
 
     client_id: str
-    queues: tuple[QueueOfTopic, ...] = field(hash=False)
+    queues: tuple[QueueOfTopic, ...]
 
 
 class RefusalReason(StrEnum):
@@ -228,8 +217,7 @@ class RefusalReason(StrEnum):
     NO_SUCH_QUEUE = "no_such_queue"
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedClaim:
+class RefusedClaim(msgspec.Struct, frozen=True):
     """A queue that was not given; `owner` is empty unless the reason is OWNED."""
 
     topic: str
@@ -238,26 +226,23 @@ class RefusedClaim:
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAnswer:
+class ClaimAnswer(msgspec.Struct, frozen=True):
     """The outcome for each asked queue, in the order asked within each of the two."""
 
     broker: str
     group: str
-    granted: tuple[QueueClaim, ...] = field(hash=False)
-    refused: tuple[RefusedClaim, ...] = field(hash=False)
+    granted: tuple[QueueClaim, ...]
+    refused: tuple[RefusedClaim, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRequest:
+class ReleaseRequest(msgspec.Struct, frozen=True):
     """A member releases queues; those that it does not own are passed over."""
 
     client_id: str
-    queues: tuple[QueueOfTopic, ...] = field(hash=False)
+    queues: tuple[QueueOfTopic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedOffset:
+class ClaimedOffset(msgspec.Struct, frozen=True):
     """A member's progress in a queue that it owns under `epoch`."""
 
     topic: str
@@ -266,15 +251,14 @@ class ClaimedOffset:
     offset: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class MemberCommit:
+class MemberCommit(msgspec.Struct, frozen=True):
     """Progress of one member. Offsets only advance, unless `reset` (after a seek) says they may go back.
 
     With `release` the same call releases the queues: the next owner begins at what is committed.
     """
 
     client_id: str
-    offsets: tuple[ClaimedOffset, ...] = field(hash=False)
+    offsets: tuple[ClaimedOffset, ...]
     reset: bool = False
     release: bool = False
 
@@ -282,27 +266,24 @@ class MemberCommit:
 # --- the group as a whole ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
+class GroupSummary(msgspec.Struct, frozen=True):
     """A group in a listing: the client ids of its members, and the topics that it has progress in."""
 
     group: str
     kind: GroupKind
     settings: GroupSettings
-    members: tuple[str, ...] = field(hash=False)
-    topics: tuple[str, ...] = field(hash=False)
+    members: tuple[str, ...]
+    topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(msgspec.Struct, frozen=True):
     """The groups of one broker, by name."""
 
     broker: str
-    groups: tuple[GroupSummary, ...] = field(hash=False)
+    groups: tuple[GroupSummary, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQueue:
+class GroupQueue(msgspec.Struct, frozen=True):
     """Where a group stands in one queue, and who owns it.
 
     `committed` is the next offset to read, None if nothing was committed. `lag` counts messages that are
@@ -321,8 +302,7 @@ class GroupQueue:
     epoch: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberStatus(msgspec.Struct, frozen=True):
     """A member at this moment: how long ago its last call was, and how many queues it owns on this broker."""
 
     member: Member
@@ -330,8 +310,7 @@ class MemberStatus:
     queues: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(msgspec.Struct, frozen=True):
     """A group as one broker has it: in every queue in which it has progress, or which a member owns.
 
     The queue of its retry topic is among them once there is one; messages that still wait for their next
@@ -342,14 +321,13 @@ class GroupDescription:
     group: str
     kind: GroupKind
     settings: GroupSettings
-    members: tuple[MemberStatus, ...] = field(hash=False)
-    differences: tuple[Difference, ...] = field(hash=False)
-    queues: tuple[GroupQueue, ...] = field(hash=False)
+    members: tuple[MemberStatus, ...]
+    differences: tuple[Difference, ...]
+    queues: tuple[GroupQueue, ...]
     dead_letters: Int64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SetGroupRequest:
+class SetGroupRequest(msgspec.Struct, frozen=True):
     """Create a group, or change what is given of its settings; None leaves a setting as it is.
 
     `unset` names settings of which none is to be set any more: `model`, `start` or `ordered`.
@@ -372,8 +350,7 @@ class ResetTarget(StrEnum):
     TIME = "time"
 
 
-@dataclass(frozen=True, slots=True)
-class ResetRequest:
+class ResetRequest(msgspec.Struct, frozen=True):
     """Put a group's progress in a topic elsewhere; in all its read queues, unless `queues` are given.
 
     `offset` belongs to OFFSET and `at_us` to TIME (the first message stored at or after it, max if there is
@@ -392,8 +369,7 @@ class ResetRequest:
     create: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CloneRequest:
+class CloneRequest(msgspec.Struct, frozen=True):
     """Give a group the progress of `source`, in `topic` alone if it is named.
 
     `dry_run` and `force` are as in a reset.
@@ -405,8 +381,7 @@ class CloneRequest:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMove:
+class OffsetMove(msgspec.Struct, frozen=True):
     """What a reset or clone does to one queue; `before` is None if the group had no offset there."""
 
     topic: str
@@ -415,21 +390,19 @@ class OffsetMove:
     after: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMoves:
+class OffsetMoves(msgspec.Struct, frozen=True):
     """What a reset or clone did, or with `dry_run` would do."""
 
     broker: str
     group: str
     dry_run: bool
-    moves: tuple[OffsetMove, ...] = field(hash=False)
+    moves: tuple[OffsetMove, ...]
 
 
 # --- producers --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerHeartbeat:
+class ProducerHeartbeat(msgspec.Struct, frozen=True):
     """What a member of a producer group says of itself."""
 
     started_at_us: Int64
@@ -438,8 +411,7 @@ class ProducerHeartbeat:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMember:
+class ProducerMember(msgspec.Struct, frozen=True):
     """One producer as a broker knows it."""
 
     client_id: str
@@ -450,14 +422,13 @@ class ProducerMember:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMembers:
+class ProducerMembers(msgspec.Struct, frozen=True):
     """The producers of a group on one broker."""
 
     broker: str
     group: str
     session_timeout_ms: Int64
-    members: tuple[ProducerMember, ...] = field(hash=False)
+    members: tuple[ProducerMember, ...]
 
 
 prepare_documents(__name__)

@@ -8,9 +8,10 @@ no name. Clients give it back as it is. (RocketMQ: POP, ExtraInfoUtil.buildExtra
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from rocketq.errors import InvalidRequest
 from rocketq.model import Int64
@@ -54,8 +55,7 @@ def read_handle(text: str) -> ReceiptHandle:
     return ReceiptHandle(broker, topic, int(queue), int(offset), int(lease))
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveRequest:
+class ReceiveRequest(msgspec.Struct, frozen=True):
     """Lease messages of a topic.
 
     At most one of `tag` and `sql` filters them, and is the same in all receives of the group.
@@ -71,28 +71,26 @@ class ReceiveRequest:
     wait_ms: Int64 = 0
     tag: str | None = None
     sql: str | None = None
-    start: StartRule = field(default_factory=StartRule)
+    start: StartRule = msgspec.field(default_factory=StartRule)
     new_filter: bool = False
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedDocument(MessageDocument):
+class LeasedDocument(MessageDocument, frozen=True):
     """A leased message; `attempt` is 1 when it is handed out for the first time."""
 
     receipt_handle: str = ""
     attempt: Int64 = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveAnswer:
+class ReceiveAnswer(msgspec.Struct, frozen=True):
     """The messages that are leased to the caller; none if there was none in time."""
 
     broker: str
     group: str
     topic: str
     invisible_ms: Int64
-    messages: tuple[LeasedDocument, ...] = field(hash=False)
+    messages: tuple[LeasedDocument, ...]
 
 
 class LeaseRefusal(StrEnum):
@@ -108,23 +106,20 @@ class LeaseRefusal(StrEnum):
     SETTLED = "settled"
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedHandle:
+class RefusedHandle(msgspec.Struct, frozen=True):
     """A receipt handle that is not good."""
 
     receipt_handle: str
     reason: LeaseRefusal
 
 
-@dataclass(frozen=True, slots=True)
-class AckRequest:
+class AckRequest(msgspec.Struct, frozen=True):
     """These messages are handled."""
 
-    receipt_handles: tuple[str, ...] = field(hash=False)
+    receipt_handles: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AckAnswer:
+class AckAnswer(msgspec.Struct, frozen=True):
     """`acknowledged` were leased and are not any more.
 
     `settled` had been settled before: acknowledged, for example by a call whose answer was lost, or given up
@@ -135,37 +130,33 @@ class AckAnswer:
     group: str
     acknowledged: Int64
     settled: Int64 = 0
-    refused: tuple[RefusedHandle, ...] = field(default=(), hash=False)
+    refused: tuple[RefusedHandle, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InvisibleTimeRequest:
+class InvisibleTimeRequest(msgspec.Struct, frozen=True):
     """These messages stay hidden for so long from now on; 0 makes them visible again at once."""
 
-    receipt_handles: tuple[str, ...] = field(hash=False)
+    receipt_handles: tuple[str, ...]
     invisible_ms: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedLease:
+class ChangedLease(msgspec.Struct, frozen=True):
     """The handle that was given, and the one that is good from now on."""
 
     before: str
     receipt_handle: str
 
 
-@dataclass(frozen=True, slots=True)
-class InvisibleTimeAnswer:
+class InvisibleTimeAnswer(msgspec.Struct, frozen=True):
     """What became of each handle."""
 
     broker: str
     group: str
-    changed: tuple[ChangedLease, ...] = field(hash=False)
-    refused: tuple[RefusedHandle, ...] = field(default=(), hash=False)
+    changed: tuple[ChangedLease, ...]
+    refused: tuple[RefusedHandle, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOfLeases:
+class QueueOfLeases(msgspec.Struct, frozen=True):
     """What is leased of a queue: how many messages, from which offset on; from `next` on none was leased yet.
 
     `next_out_ms` is in how many milliseconds the first lease runs out, 0 if one has.
@@ -179,13 +170,12 @@ class QueueOfLeases:
     next_out_ms: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseListing:
+class LeaseListing(msgspec.Struct, frozen=True):
     """The queues of a broker of which a group has leased messages."""
 
     broker: str
     group: str
-    queues: tuple[QueueOfLeases, ...] = field(hash=False)
+    queues: tuple[QueueOfLeases, ...]
 
 
 prepare_documents(__name__)

@@ -8,7 +8,7 @@ majority accept a value in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from rocketq.model import Int64
 from rocketq.protocol.json_codec import prepare_documents
@@ -17,8 +17,7 @@ from rocketq.protocol.json_codec import prepare_documents
 RECORD_CHARS_MAX = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ballot:
+class Ballot(msgspec.Struct, frozen=True, order=True):
     """The number of one attempt; `proposer` makes it unlike every other one. The lowest is in no attempt."""
 
     number: Int64 = 0
@@ -28,8 +27,7 @@ class Ballot:
 NO_BALLOT = Ballot()
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterValue:
+class RegisterValue(msgspec.Struct, frozen=True):
     """A value of the register. `author` names the call that set it; version 0 is that nothing was set."""
 
     version: Int64 = 0
@@ -40,23 +38,20 @@ class RegisterValue:
 NO_VALUE = RegisterValue()
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareRequest:
+class PrepareRequest(msgspec.Struct, frozen=True):
     """Promise to accept nothing below this ballot."""
 
     ballot: Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptRequest:
+class AcceptRequest(msgspec.Struct, frozen=True):
     """Accept this value in this ballot."""
 
     ballot: Ballot
     value: RegisterValue
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptorAnswer:
+class AcceptorAnswer(msgspec.Struct, frozen=True):
     """What an acceptor has on disk after a call, and whether it did as asked.
 
     `acceptor` names the acceptor itself: two addresses may lead to one, and it counts once.

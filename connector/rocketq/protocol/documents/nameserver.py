@@ -7,7 +7,7 @@ address of each replica. An address is an HTTP base URL without a path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from rocketq.model import Int64, MessageQueue, Perm, TopicConfig
 from rocketq.protocol.json_codec import prepare_documents
@@ -15,8 +15,7 @@ from rocketq.protocol.json_codec import prepare_documents
 MASTER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(msgspec.Struct, frozen=True):
     """The version of a broker's topic table (RocketMQ: DataVersion); any difference is another version."""
 
     state_version: Int64 = 0
@@ -27,8 +26,7 @@ class DataVersion:
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerIdentity:
+class BrokerIdentity(msgspec.Struct, frozen=True):
     """One broker process: a replica of the group `broker`; id 0 is the master.
 
     `process` is a random text that the process chose when it started.
@@ -41,8 +39,7 @@ class BrokerIdentity:
     process: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueData:
+class QueueData(msgspec.Struct, frozen=True):
     """What one broker group serves of one topic."""
 
     broker: str
@@ -52,21 +49,19 @@ class QueueData:
     incarnation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerData:
+class BrokerData(msgspec.Struct, frozen=True):
     """The replicas of one broker group: broker id to address."""
 
     cluster: str
     broker: str
-    addresses: dict[int, str] = field(hash=False)
+    addresses: dict[int, str]
 
     @property
     def master(self) -> str | None:
         return self.addresses.get(MASTER_ID)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRoute:
+class TopicRoute(msgspec.Struct, frozen=True):
     """Everything a client needs to use one topic.
 
     `version` grows whenever this NameServer's answer for the topic changes; it
@@ -79,10 +74,10 @@ class TopicRoute:
 
     topic: str
     version: Int64
-    queues: tuple[QueueData, ...] = field(hash=False)
-    brokers: tuple[BrokerData, ...] = field(hash=False)
+    queues: tuple[QueueData, ...]
+    brokers: tuple[BrokerData, ...]
     server: str = ""
-    holders: tuple[str, ...] = field(default=(), hash=False)
+    holders: tuple[str, ...] = ()
 
     def queue_data(self, broker: str) -> QueueData | None:
         return next((q for q in self.queues if q.broker == broker), None)
@@ -116,8 +111,7 @@ class TopicRoute:
 # --- calls to a NameServer ---------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterRequest:
+class RegisterRequest(msgspec.Struct, frozen=True):
     """A broker's full registration; it is also its heartbeat (REGISTER_BROKER).
 
     `store` names the data directory that the process has locked: two live processes never have the same.
@@ -126,7 +120,7 @@ class RegisterRequest:
 
     identity: BrokerIdentity
     data_version: DataVersion
-    topics: tuple[TopicConfig, ...] = field(hash=False)
+    topics: tuple[TopicConfig, ...]
     lease_ms: Int64 = 12_000
     ha_address: str = ""
     enable_acting_master: bool = False
@@ -134,8 +128,7 @@ class RegisterRequest:
     held_since_us: Int64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterAnswer:
+class RegisterAnswer(msgspec.Struct, frozen=True):
     """What a broker learns by registering: its master, if it is a slave, and this NameServer's name."""
 
     server: str
@@ -143,43 +136,37 @@ class RegisterAnswer:
     ha_address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(msgspec.Struct, frozen=True):
     """The cheap heartbeat: renews the lease if the topics are unchanged (QUERY_DATA_VERSION)."""
 
     identity: BrokerIdentity
     data_version: DataVersion
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """`registered` False asks for a full registration."""
 
     server: str
     registered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UnregisterRequest:
+class UnregisterRequest(msgspec.Struct, frozen=True):
     """A broker that goes away in good order (UNREGISTER_BROKER)."""
 
     identity: BrokerIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class WritePermissionRequest:
+class WritePermissionRequest(msgspec.Struct, frozen=True):
     """Wipe (False) or restore (True) the write permission of a broker group's topics, here only."""
 
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WritePermissionAnswer:
+class WritePermissionAnswer(msgspec.Struct, frozen=True):
     topics: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class LiveBroker:
+class LiveBroker(msgspec.Struct, frozen=True):
     """A broker of the cluster view; `age_ms` since it was last heard of."""
 
     identity: BrokerIdentity
@@ -189,22 +176,20 @@ class LiveBroker:
     topics: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(msgspec.Struct, frozen=True):
     """All that one NameServer knows of who is alive: cluster to broker names, and each broker."""
 
     server: str
-    clusters: dict[str, tuple[str, ...]] = field(hash=False)
-    brokers: tuple[LiveBroker, ...] = field(hash=False)
+    clusters: dict[str, tuple[str, ...]]
+    brokers: tuple[LiveBroker, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(msgspec.Struct, frozen=True):
     """All topics of the cluster; `version` grows when a topic appears or goes."""
 
     server: str
     version: Int64
-    topics: tuple[str, ...] = field(hash=False)
+    topics: tuple[str, ...]
 
 
 prepare_documents(__name__)

@@ -6,8 +6,9 @@ What else the master says is one JSON document in a header.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from rocketq.model import Int64
 from rocketq.protocol.json_codec import prepare_documents
@@ -19,8 +20,7 @@ RANGE_PATH: Final = "/v1/replication/range"
 FETCH_HEADER: Final = "x-rocketq-fetch"
 
 
-@dataclass(frozen=True, slots=True)
-class FetchHead:
+class FetchHead(msgspec.Struct, frozen=True):
     """The answer to a fetch, beside its frames.
 
     `kind` is "shipment", "diverged", "begins-later" or "range"; `epoch`, `at` and `last_epoch` are the place
@@ -39,11 +39,10 @@ class FetchHead:
     keep_epoch: Int64 = 0
     begin: Int64 = 0
     before: Int64 = 0
-    segments: tuple[Int64, ...] = field(default=(), hash=False)
+    segments: tuple[Int64, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
+class ReplicaState(msgspec.Struct, frozen=True):
     """One replica, as the broker that was asked knows it.
 
     A slave knows of no other replica how far it is, and a new master of none before its first fetch.
@@ -60,8 +59,7 @@ class ReplicaState:
     behind_ms: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationStatus:
+class ReplicationStatus(msgspec.Struct, frozen=True):
     """A broker group as one broker of it sees it. `role` is "master", "slave", or "none" before it knows."""
 
     broker: str
@@ -76,7 +74,7 @@ class ReplicationStatus:
     end: Int64
     held: Int64
     confirmed: Int64
-    replicas: tuple[ReplicaState, ...] = field(default=(), hash=False)
+    replicas: tuple[ReplicaState, ...] = ()
     #: Parts of this broker's log that are damaged, and could not be healed yet.
     damaged: Int64 = 0
     #: Parts that were healed from other members since its start, and their bytes.
@@ -90,22 +88,19 @@ class ReplicationStatus:
     fetched_bytes: Int64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteRequest:
+class PromoteRequest(msgspec.Struct, frozen=True):
     """Make the broker that is asked master; `unclean` although it may lack what is confirmed."""
 
     unclean: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HandOverRequest:
+class HandOverRequest(msgspec.Struct, frozen=True):
     """Have the master that is asked give its office to another in-sync replica; 0: to any."""
 
     successor: Int64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OfficeAnswer:
+class OfficeAnswer(msgspec.Struct, frozen=True):
     """The epoch that has begun."""
 
     epoch: Int64

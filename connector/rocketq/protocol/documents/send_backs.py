@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from rocketq.model import Int64
 from rocketq.protocol.json_codec import prepare_documents
@@ -15,8 +16,7 @@ SEND_BACK_MESSAGES_MAX: Final = 1_000
 RESENT_LETTERS_MAX: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class FailedMessage:
+class FailedMessage(msgspec.Struct, frozen=True):
     """A message that failed, in a queue of the asked broker that the member owns under `epoch`.
 
     `attempt` is the number of the attempt that failed, as the member counts; the broker's own count counts if
@@ -33,8 +33,7 @@ class FailedMessage:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackRequest:
+class SendBackRequest(msgspec.Struct, frozen=True):
     """A member sends messages back (RocketMQ: CONSUMER_SEND_MSG_BACK).
 
     `retries_max` counts instead of the group's own setting, if it is given. `number` is the text of a
@@ -42,7 +41,7 @@ class SendBackRequest:
     """
 
     client_id: str
-    messages: tuple[FailedMessage, ...] = field(hash=False)
+    messages: tuple[FailedMessage, ...]
     retries_max: Int64 | None = None
     number: str | None = None
 
@@ -67,26 +66,23 @@ class SendBackOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class SendBackAnswer:
+class SendBackAnswer(msgspec.Struct, frozen=True):
     """What became of each message, in the order of the request."""
 
     broker: str
     group: str
-    outcomes: tuple[SendBackOutcome, ...] = field(hash=False)
+    outcomes: tuple[SendBackOutcome, ...]
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(msgspec.Struct, frozen=True):
     """Offsets [begin, end) of a queue."""
 
     begin: Int64
     end: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterMarks:
+class DeadLetterMarks(msgspec.Struct, frozen=True):
     """The dead letters of a group on one broker: offsets [min, max), and which were sent again already.
 
     `resent` are ranges of offsets, in order. All are empty if there is no dead letter topic.
@@ -96,14 +92,13 @@ class DeadLetterMarks:
     group: str
     min: Int64
     max: Int64
-    resent: tuple[OffsetRange, ...] = field(default=(), hash=False)
+    resent: tuple[OffsetRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResendRequest:
+class ResendRequest(msgspec.Struct, frozen=True):
     """Send dead letters to their original topics again; one that was sent already only with `again`."""
 
-    offsets: tuple[Int64, ...] = field(hash=False)
+    offsets: tuple[Int64, ...]
     again: bool = False
     dry_run: bool = False
 
@@ -122,8 +117,7 @@ class ResendOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ResentLetter:
+class ResentLetter(msgspec.Struct, frozen=True):
     """One letter: its offset in the dead letter topic, its original topic, and where it went.
 
     `topic` is empty if the letter was not found; `queue` and `offset_sent` are None unless it was sent.
@@ -136,14 +130,13 @@ class ResentLetter:
     offset_sent: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResendAnswer:
+class ResendAnswer(msgspec.Struct, frozen=True):
     """What became of each letter, by offset; with `dry_run` what would become of it."""
 
     broker: str
     group: str
     dry_run: bool
-    letters: tuple[ResentLetter, ...] = field(hash=False)
+    letters: tuple[ResentLetter, ...]
     why: str = ""
 
 

@@ -10,15 +10,15 @@ one begins, the one before is superseded for good (docs/protocol.md, "Sinks").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from rocketq.model import Int64, SendStatus
 from rocketq.protocol.json_codec import prepare_documents
 
 
-@dataclass(frozen=True, slots=True)
-class StageName:
+class StageName(msgspec.Struct, frozen=True):
     """What staged messages are of: a batch of a sink, by one run; and who decides about it."""
 
     sink: str
@@ -27,8 +27,7 @@ class StageName:
     coordinator: str
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(msgspec.Struct, frozen=True):
     """One staged frame, of `count` messages for a queue; its log offset names it on its broker."""
 
     queue: Int64
@@ -36,25 +35,22 @@ class Staged:
     count: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class StagedAnswer:
+class StagedAnswer(msgspec.Struct, frozen=True):
     """Where each batch of one staged send lies, in the order they were sent."""
 
     status: SendStatus
     broker: str
     topic: str
-    staged: tuple[Staged, ...] = field(hash=False)
+    staged: tuple[Staged, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterSinkRequest:
+class RegisterSinkRequest(msgspec.Struct, frozen=True):
     """Make it known who coordinates a sink."""
 
     coordinator: str
 
 
-@dataclass(frozen=True, slots=True)
-class StageDescription:
+class StageDescription(msgspec.Struct, frozen=True):
     """What is staged and undecided on this broker; `opened_at_ms` since 1970."""
 
     batch: Int64
@@ -65,8 +61,7 @@ class StageDescription:
     opened_at_ms: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class PublicationDescription:
+class PublicationDescription(msgspec.Struct, frozen=True):
     """What is decided and still to be published on this broker."""
 
     batch: Int64
@@ -76,8 +71,7 @@ class PublicationDescription:
     bytes: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class PendingBatch:
+class PendingBatch(msgspec.Struct, frozen=True):
     """A decided batch and the brokers that have not published it; `problem` is why, as last met."""
 
     batch: Int64
@@ -85,8 +79,7 @@ class PendingBatch:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkDescription:
+class SinkDescription(msgspec.Struct, frozen=True):
     """A sink as one broker knows it.
 
     `query`, `run`, `decided` (the last batch that was decided, None before the first) and `pending`
@@ -99,29 +92,26 @@ class SinkDescription:
     query: str | None
     run: str | None
     decided: Int64 | None
-    pending: tuple[PendingBatch, ...] = field(hash=False)
-    stages: tuple[StageDescription, ...] = field(hash=False)
-    publishing: tuple[PublicationDescription, ...] = field(hash=False)
+    pending: tuple[PendingBatch, ...]
+    stages: tuple[StageDescription, ...]
+    publishing: tuple[PublicationDescription, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SinkListing:
+class SinkListing(msgspec.Struct, frozen=True):
     """The sinks that one broker knows."""
 
     broker: str
-    sinks: tuple[SinkDescription, ...] = field(hash=False)
+    sinks: tuple[SinkDescription, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BeginRunRequest:
+class BeginRunRequest(msgspec.Struct, frozen=True):
     """Become the sink's current run; `query` says whose batch numbers these are, empty if nobody's."""
 
     run: str
     query: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunAnswer:
+class RunAnswer(msgspec.Struct, frozen=True):
     """The run is the current one; batches up to `decided` are decided."""
 
     sink: str
@@ -129,12 +119,11 @@ class RunAnswer:
     decided: Int64 | None
 
 
-@dataclass(frozen=True, slots=True)
-class Participant:
+class Participant(msgspec.Struct, frozen=True):
     """The staged frames of one broker that count, by log offset, and how many messages they hold."""
 
     broker: str
-    frames: tuple[Int64, ...] = field(hash=False)
+    frames: tuple[Int64, ...]
     messages: Int64
 
 
@@ -149,8 +138,7 @@ class OnDecided(StrEnum):
     SKIP = "SKIP"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBatchRequest:
+class CommitBatchRequest(msgspec.Struct, frozen=True):
     """Decide a batch: exactly these frames.
 
     `rows` is how many rows the writer had for each topic, staged or only counted because the batch was
@@ -158,9 +146,9 @@ class CommitBatchRequest:
     """
 
     run: str
-    participants: tuple[Participant, ...] = field(hash=False)
+    participants: tuple[Participant, ...]
     query: str = ""
-    rows: dict[str, Int64] | None = field(default=None, hash=False)
+    rows: dict[str, Int64] | None = None
     on_decided: OnDecided = OnDecided.FAIL
 
     @property
@@ -179,8 +167,7 @@ class CommitOutcome(StrEnum):
     SKIPPED = "SKIPPED"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBatchAnswer:
+class CommitBatchAnswer(msgspec.Struct, frozen=True):
     """The batch is decided; `unsettled` brokers have yet to publish their part, and will.
 
     `decided` is the last decided batch of the sink.
@@ -189,19 +176,17 @@ class CommitBatchAnswer:
     sink: str
     batch: Int64
     outcome: CommitOutcome
-    unsettled: tuple[str, ...] = field(hash=False)
+    unsettled: tuple[str, ...]
     decided: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AbortBatchRequest:
+class AbortBatchRequest(msgspec.Struct, frozen=True):
     """Give a batch up; if it is undecided, its run may decide nothing any more."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class AbortBatchAnswer:
+class AbortBatchAnswer(msgspec.Struct, frozen=True):
     """What holds now: a decided batch stays decided."""
 
     sink: str
@@ -217,8 +202,7 @@ class StageVerdict(StrEnum):
     DROP = "DROP"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckBatchRequest:
+class CheckBatchRequest(msgspec.Struct, frozen=True):
     """A participant asks about its stage; with `abandon` it will drop what is still undecided."""
 
     run: str
@@ -226,17 +210,15 @@ class CheckBatchRequest:
     abandon: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CheckBatchAnswer:
+class CheckBatchAnswer(msgspec.Struct, frozen=True):
     """The coordinator's word on a stage; for PUBLISH, the frames that count and their messages."""
 
     verdict: StageVerdict
-    frames: tuple[Int64, ...] = field(default=(), hash=False)
+    frames: tuple[Int64, ...] = ()
     messages: Int64 = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PublishBatchRequest:
+class PublishBatchRequest(msgspec.Struct, frozen=True):
     """Publish exactly these frames of a stage; with `only_check`, say whether that could be done.
 
     `coordinator` is the broker that asks; a participant that knows another one refuses. Empty says nothing.
@@ -244,14 +226,13 @@ class PublishBatchRequest:
 
     batch: Int64
     run: str
-    frames: tuple[Int64, ...] = field(hash=False)
+    frames: tuple[Int64, ...]
     messages: Int64
     only_check: bool = False
     coordinator: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishBatchAnswer:
+class PublishBatchAnswer(msgspec.Struct, frozen=True):
     """The batch is in its queues here (with `only_check`: it can be)."""
 
     sink: str

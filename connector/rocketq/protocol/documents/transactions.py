@@ -7,15 +7,14 @@ Its *parts*, sends of half messages, are numbered from 0; one that comes again i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from rocketq.model import HalfMessage, Int64, MessageQueue, SendStatus, TransactionState
 from rocketq.protocol.documents.broker import bytes_of
 from rocketq.protocol.json_codec import prepare_documents
 
 
-@dataclass(frozen=True, slots=True)
-class HalfName:
+class HalfName(msgspec.Struct, frozen=True):
     """What half messages are part of: a transaction of a producer group, and the number of the send in it."""
 
     transaction: str
@@ -23,8 +22,7 @@ class HalfName:
     part: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class HalfAnswer:
+class HalfAnswer(msgspec.Struct, frozen=True):
     """So many half messages are held, and nobody sees them."""
 
     status: SendStatus
@@ -34,15 +32,13 @@ class HalfAnswer:
     messages: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class DecideRequest:
+class DecideRequest(msgspec.Struct, frozen=True):
     """What an operator decides in the producers' place: COMMIT or ROLLBACK."""
 
     state: TransactionState
 
 
-@dataclass(frozen=True, slots=True)
-class DecideAnswer:
+class DecideAnswer(msgspec.Struct, frozen=True):
     """The outcome stands; messages of a committed transaction are in their queues."""
 
     transaction: str
@@ -50,8 +46,7 @@ class DecideAnswer:
     state: TransactionState
 
 
-@dataclass(frozen=True, slots=True)
-class HalfDocument:
+class HalfDocument(msgspec.Struct, frozen=True):
     """One half message as JSON; `key` and `body` are text, or else base64 in the fields of that name."""
 
     topic: str
@@ -61,13 +56,12 @@ class HalfDocument:
     key: str | None = None
     key_base64: str | None = None
     tag: str | None = None
-    properties: dict[str, str] | None = field(default=None, hash=False)
+    properties: dict[str, str] | None = None
     body: str | None = None
     body_base64: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckDocument:
+class CheckDocument(msgspec.Struct, frozen=True):
     """A question for a producer: what became of the transaction of this half message?
 
     `check` counts the checks of the transaction, this one included. `message` is the first of the
@@ -98,17 +92,15 @@ class CheckDocument:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ChecksAnswer:
+class ChecksAnswer(msgspec.Struct, frozen=True):
     """The checks that are handed to this caller alone."""
 
     broker: str
     group: str
-    checks: tuple[CheckDocument, ...] = field(hash=False)
+    checks: tuple[CheckDocument, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(msgspec.Struct, frozen=True):
     """An undecided transaction; times are milliseconds since 1970, None for what has not happened or never
     will.
 
@@ -119,7 +111,7 @@ class TransactionDescription:
     transaction: str
     broker: str
     group: str
-    topics: dict[str, Int64] = field(hash=False)
+    topics: dict[str, Int64]
     messages: Int64
     bytes: Int64
     begun_at_ms: Int64
@@ -130,24 +122,22 @@ class TransactionDescription:
     is_damaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
+class TransactionListing(msgspec.Struct, frozen=True):
     """A page of the undecided transactions of one broker, the oldest first.
 
     `next_page` is given if there are more.
     """
 
     broker: str
-    transactions: tuple[TransactionDescription, ...] = field(hash=False)
+    transactions: tuple[TransactionDescription, ...]
     next_page: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDocument:
+class TransactionDocument(msgspec.Struct, frozen=True):
     """An undecided transaction with its half messages, the first ones if there are too many to show."""
 
     description: TransactionDescription
-    messages: tuple[HalfDocument, ...] = field(hash=False)
+    messages: tuple[HalfDocument, ...]
 
 
 prepare_documents(__name__)
