@@ -72,6 +72,7 @@ from rocketq_broker.control_plane.topic_endpoints import install_messages, insta
 from rocketq_broker.control_plane.transaction_endpoints import install_transactions
 from rocketq_broker.data_plane.data_call import Answer, DataRequest, Headers, Outgoing
 from rocketq_broker.data_plane.decoding_memory import DecodingRoom
+from rocketq_broker.data_plane.described_calls import DESCRIBED_CALLS
 from rocketq_broker.data_plane.fetch_frames import FetchProcessor, RangeProcessor
 from rocketq_broker.data_plane.reads.message_query import MessageQueryProcessor
 from rocketq_broker.data_plane.reads.pull import PullProcessor
@@ -377,8 +378,7 @@ def _control_plane(
 ) -> FastAPI:
     app = control_plane(
         f"rocketq broker {broker.config.name}",
-        "Send, pull, offsets and the calls of members of groups are served beside what is listed here: "
-        "see docs/protocol.md.",
+        "Send, pull and all other calls of this broker.",
         admission,
     )
     install_topics(app, broker, send.forget_topic)
@@ -431,7 +431,7 @@ def _control_plane(
         )
     )  # fmt: skip
     add_operations(app, "broker", broker.problems, registry, connections, broker.troubles.look)
-    add_documentation(app)
+    add_documentation(app, DESCRIBED_CALLS)
     return app
 
 

@@ -8,6 +8,8 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
 from rocketq.errors import InvalidConfiguration
 
 Config = TypeVar("Config")
@@ -33,12 +35,22 @@ def check_names(kind: type, settings: Mapping[str, object], also: Collection[str
     """Raise InvalidConfiguration for the first name that is neither a field of `kind` nor one of `also`."""
     if not settings:
         return
-    known = [*(field.name for field in fields(kind)), *also]
+    known = [*_fields_of(kind), *also]
     for name, value in settings.items():
         if name not in known:
             raise InvalidConfiguration(
                 name, value, f"{kind.__name__} has no such setting", hint=_meant(name, known)
             )
+
+
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass or of a document."""
+    names: Iterable[str]
+    if issubclass(kind, msgspec.Struct):
+        names = kind.__struct_fields__
+    else:
+        names = (field.name for field in fields(kind))
+    return tuple(names)
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -46,7 +46,7 @@ def add_operations(
     connections: ConnectionCounts | None = None,
     troubles: Readiness = no_troubles,
 ) -> None:
-    """Add /livez, /readyz, /metrics and /version to an app.
+    """Add /, /livez, /readyz, /metrics and /version to an app.
 
     `troubles` are what a service that is ready does not do as it should, by name.
     `connections` are shown among the metrics; the runner counts into those that it finds
@@ -55,6 +55,19 @@ def add_operations(
     ProcessCollector(registry=registry)
     if connections is not None:
         registry.register(_Connections(connections))
+
+    @app.get("/", tags=["operations"])
+    @declare(Permission.METRICS, Resource.CLUSTER)
+    async def root() -> dict[str, str]:
+        """What this is, and where to go on."""
+        return {
+            "service": f"rocketq {service}",
+            "version": version("rocketq"),
+            "docs": "/docs",
+            "openapi": "/openapi.json",
+            "ready": "/readyz",
+            "metrics": "/metrics",
+        }
 
     @app.get("/livez", tags=["operations"])
     @declare(Permission.METRICS, Resource.CLUSTER)

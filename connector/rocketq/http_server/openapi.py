@@ -12,9 +12,10 @@ Bodies and answers are described by the types with which handlers are marked (`b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import swagger_ui_bundle
@@ -27,6 +28,8 @@ from rocketq.errors import NotFound
 from rocketq.http_server.body_types import answer_type, body_type
 from rocketq.http_server.health import json_response
 from rocketq.http_server.permissions import Permission, Resource, declare
+
+Described: TypeAlias = Mapping[str, Mapping[str, dict[str, Any]]]
 
 _ASSETS: Final = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -67,10 +70,13 @@ _START: Final = """SwaggerUIBundle({
 """
 
 
-def add_documentation(app: FastAPI) -> None:
-    """Add the pages to an app that was made with openapi_url=None."""
+def add_documentation(app: FastAPI, beside: Described | None = None) -> None:
+    """Add the pages to an app that was made with openapi_url=None.
+
+    `beside` describes the calls that the server answers without FastAPI, by path and method.
+    """
     directory = Path(swagger_ui_bundle.swagger_ui_path)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app, beside or {})  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
     @declare(Permission.METRICS, Resource.CLUSTER)
@@ -96,7 +102,7 @@ def add_documentation(app: FastAPI) -> None:
         return json_response(app.openapi())
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
+def _openapi(app: FastAPI, beside: Described) -> dict[str, Any]:
     """Return the app's OpenAPI document; made once."""
     if app.openapi_schema is None:
         document = get_openapi(
@@ -109,6 +115,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         _describe_bodies(document, app)
+        described = document["paths"]
+        merged = {path: {**described.get(path, {}), **calls} for path, calls in beside.items()}
+        document["paths"] = merged | {path: calls for path, calls in described.items() if path not in merged}
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -12,6 +14,7 @@ from rocketq.http_server.runner import ServerThread
 from rocketq.protocol.message_schema import from_messages
 from rocketq_broker.app import DATA_ROUTES, create_app
 from rocketq_broker.config import BrokerConfig
+from rocketq_broker.data_plane.described_calls import DESCRIBED_CALLS
 from tests.broker.conftest import StartBroker
 from tests.support.http_client import Http, numbered, stream
 
@@ -52,6 +55,40 @@ def test_docs_are_served_without_a_foreign_host(broker: Http) -> None:
     document = broker.get("/openapi.json").json
     assert "/v1/topics/{topic}" in document["paths"]
     assert "requestBody" in document["paths"]["/v1/topics/{topic}"]["put"]
+
+
+def test_the_root_says_what_answers_and_where_its_documents_are(broker: Http) -> None:
+    root = broker.get("/").json
+    assert root.pop("service") == "rocketq broker"
+    assert root.pop("version") == broker.get("/version").json["version"]
+    assert {broker.get(path).status for path in root.values()} == {200}
+
+
+def test_each_call_of_the_data_plane_is_described(broker: Http) -> None:
+    described = {(method.upper(), path) for path, calls in DESCRIBED_CALLS.items() for method in calls}
+    assert described == {(route.method, route.path) for route in DATA_ROUTES}
+    paths = broker.get("/openapi.json").json["paths"]
+    assert all(method.lower() in paths[path] for method, path in described)
+
+
+def test_the_examples_and_parameters_of_described_calls_are_known(broker: Http) -> None:
+    names = {"topic": "orders", "queue": "0", "group": "g", "client_id": "a@1"}
+    plain = {"content-type": "application/octet-stream"}
+    member = DESCRIBED_CALLS["/v1/groups/{group}/members/{client_id}"]["put"]["requestBody"]["content"]
+    assert broker.put("/v1/groups/g/members/a@1", member["application/json"]["example"]).status == 200
+    for path, calls in DESCRIBED_CALLS.items():
+        for method, call in calls.items():
+            queries = [each for each in call["parameters"] if each["in"] == "query"]
+            query = urlencode({each["name"]: each["example"] for each in queries if "example" in each})
+            content = call.get("requestBody", {}).get("content", {})
+            body = json.dumps(content["application/json"]["example"]) if content else None
+            headers = {"accept": "application/json"} | ({"content-type": "application/json"} if body else {})
+            address = path.format(**names)
+            answer = broker.call(method.upper(), f"{address}?{query}".rstrip("?"), body, headers)
+            assert answer.status == 200, (method, path, answer.body)
+            for each in queries:
+                asked = broker.call(method.upper(), f"{address}?{each['name']}=x", None, plain)
+                assert b"unknown parameter" not in asked.body, (method, path, each["name"])
 
 
 def metric(broker: Http, name: str, **labels: str) -> float:
@@ -142,6 +179,6 @@ def test_parameters_that_a_route_does_not_take_are_refused(broker: Http, path: s
 
 def test_version_and_unknown_paths(broker: Http, start_broker: StartBroker) -> None:
     assert broker.get("/version").json["service"] == "broker"
-    for path in ("/", "/v1", "/v1/", "/v1/nothing", "/v2/topics", "/v1/topics/orders/queues/0"):
+    for path in ("/v1", "/v1/", "/v1/nothing", "/v2/topics", "/v1/topics/orders/queues/0"):
         answer = broker.get(path)
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from rocketq import BrokerUnreachable, LocalCluster, NameServersUnreachable, NotFound
@@ -111,10 +112,14 @@ def leaderless(cluster: LocalCluster, admin: ClusterAdmin) -> Iterator[tuple[str
         nameserver = NameServerApi(transport, server.address)
 
         def list_as(identity: BrokerIdentity) -> None:
-            nameserver.register(RegisterRequest(identity, DataVersion(1, 1), (), lease_ms=600_000))
+            nameserver.register(
+                RegisterRequest(
+                    identity=identity, data_version=DataVersion(counter=1), topics=(), lease_ms=600_000
+                )
+            )
 
         list_as(first)
-        list_as(replace(second, broker_id=1))
+        list_as(msgspec.structs.replace(second, broker_id=1))
         yield server.address, lambda: list_as(second)
 
 
