@@ -399,7 +399,7 @@ def test_a_broker_that_stops_answers_held_receives(tmp_path: Path) -> None:
         assert held.result() == []
 
 
-def test_metrics_show_what_is_leased_and_what_waits_and_nothing_of_a_group_that_pulls(broker: Http) -> None:
+def test_metrics_show_what_is_leased_and_what_waits(broker: Http) -> None:
     broker.send("orders", stream(numbered(9)), "?queue=0")
     place = {"topic": "orders", "queue": 0, "offset": 4}
     assert broker.put("/v1/groups/pulling/offsets", {"offsets": [place]}).status == 200
