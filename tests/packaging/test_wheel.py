@@ -29,11 +29,11 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 rows = spark.readStream.format("rocketq").option("nameservers", sys.argv[1]).option("subscribe", "t")
 rows = rows.option("startingOffsets", "earliest").load()
-assert "body" in rows.columns, rows.columns
+assert "value" in rows.columns, rows.columns
 if sys.argv[2:]:
     query = rows.writeStream.format("memory").queryName("seen").option("checkpointLocation", sys.argv[2])
     query.trigger(availableNow=True).start().awaitTermination()
-    assert [bytes(row.body) for row in spark.table("seen").collect()] == [b"hello"]
+    assert [bytes(row.value) for row in spark.table("seen").collect()] == [b"hello"]
 print("found")
 """
 
