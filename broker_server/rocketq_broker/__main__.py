@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.http_server.settings.server_command import Settings, write_settings
+from rocketq.system.extras import need
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_broker.broker_options import COMMAND, config_of
 from rocketq_broker.runtime.memory_settings import collect_rarely, keep_freed_memory, leave_out_pandas
@@ -34,6 +35,7 @@ def _prepared(settings: Settings) -> Callable[[], int]:
         return lambda: 0
     settings.needed("name", "data_dir")
     check_servers_run_here()
+    need("a broker", "server")
     # Only now: they need a POSIX system.
     from rocketq.http_server.logs import begin_log
     from rocketq.http_server.runner import Binding, address_of, listen, serve

@@ -83,7 +83,7 @@ from rocketq_broker.data_plane.sends.small_send import SmallSends
 from rocketq_broker.groups.lag_ages import LagAges
 from rocketq_broker.metrics.broker_metrics import BrokerCollector, Gauges, group_lags
 from rocketq_broker.metrics.group_metrics import GroupCollector
-from rocketq_broker.metrics.lease_metrics import LeaseCollector
+from rocketq_broker.metrics.lease_metrics import LeaseCollector, topic_leases
 from rocketq_broker.metrics.replication_metrics import ReplicationCollector
 from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
@@ -422,7 +422,8 @@ def _control_plane(
     )
     config = broker.config
     registry.register(TroubleCollector(broker.store.troubles))
-    registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table))
+    waiting = partial(topic_leases, broker.store)
+    registry.register(LeaseCollector(config.cluster, config.name, lambda: broker.store.leases.table, waiting))
     registry.register(
         ReplicationCollector(
             config.cluster, config.name, broker.replication, lambda: broker.measurements.slave_read_bytes

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 # Imported for what its import does.
 import rocketq as rocketq
-from pyspark_rocketq.source import RocketqDataSource as DefaultSource
+from rocketq.system.extras import need
+
+try:
+    from pyspark_rocketq.source import RocketqDataSource as DefaultSource
+except ModuleNotFoundError:
+    # Asked only now: an import in a session of Spark, which has all of it, is to cost nothing more.
+    need("pyspark_rocketq", "spark")
+    raise
 
 if TYPE_CHECKING:
     from pyspark_rocketq.session.local_session import local_session

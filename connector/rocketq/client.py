@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
 
 from rocketq.admin.groups import GroupAdmin
@@ -61,6 +60,7 @@ from rocketq.settings_types import (
 )
 from rocketq.sinks.sink import TIMEOUT_MS as SINK_TIMEOUT_MS
 from rocketq.sinks.sink import Sink
+from rocketq.system.extras import need
 from rocketq.timers import Timers
 from rocketq.tracing.client_trace import ClientTrace, trace_config
 from rocketq.tracing.message_trace import MessageTrace
@@ -459,12 +459,10 @@ class Client:
 
 
 def _spans(opentelemetry: TracerProvider | bool, records: SendTrace | None) -> MessageSpans | None:
-    """Return what makes spans; raise InvalidConfiguration without the package that they need."""
+    """Return what makes spans; raise ExtraMissing without the package that they need."""
     if opentelemetry is False:
         return None
-    if find_spec("opentelemetry") is None:
-        why = "the package opentelemetry-api is not installed"
-        raise InvalidConfiguration("opentelemetry", True, why, hint="pip install 'rocketq[otel]'")
+    need("opentelemetry=True", "otel")
     from rocketq.tracing.spans import MessageSpans
 
     return MessageSpans(None if opentelemetry is True else opentelemetry, version("rocketq"), records)

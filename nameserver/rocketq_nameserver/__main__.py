@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rocketq.http_server.connection.limits import ServerLimits
 from rocketq.http_server.settings.server_command import Settings, write_settings
+from rocketq.system.extras import need
 from rocketq.system.platforms import check_servers_run_here
 from rocketq_nameserver.nameserver_options import COMMAND, config_of
 
@@ -28,6 +29,7 @@ def _prepared(settings: Settings) -> Callable[[], int]:
         config_of(values)
         return lambda: 0
     check_servers_run_here()
+    need("a NameServer", "server")
     # Only now: they need a POSIX system.
     from rocketq.http_server.logs import begin_log
     from rocketq.http_server.runner import Binding, address_of, listen, serve

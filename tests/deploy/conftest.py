@@ -34,6 +34,8 @@ def labels() -> dict[str, set[str]]:
         with mq.producer() as producer, mq.consumer("billing", "orders", start="earliest") as consumer:
             producer.send("orders", b"x")
             assert consumer.poll(timeout_ms=WAIT_MS)
+            with mq.simple_consumer("receiving", "orders", start="earliest") as receiver:
+                assert receiver.receive(wait_ms=WAIT_MS)
             for address in (cluster.brokers["broker-a"], cluster.nameservers):
                 with urllib.request.urlopen(f"{address}/metrics") as answer:
                     _learn(found, text_string_to_metric_families(answer.read().decode()))

@@ -117,6 +117,23 @@ def test_a_field_of_the_wrong_type_is_refused_and_none_is_changed(message: Messa
         from_messages([Message(b"good"), message])
 
 
+@pytest.mark.parametrize(
+    ("message", "named", "hint"),
+    [
+        (Message({"a": 1}), "body is {'a': 1}, of type dict", "json.dumps"),  # type: ignore[arg-type]
+        (Message(b"x", key=5), "key is 5, of type int", "str(value)"),  # type: ignore[arg-type]
+        (Message(b"x", tag=b"t"), "tag is b't', of type bytes", "Give a str"),  # type: ignore[arg-type]
+        (Message(b"x", properties={"n": 1}), "the property 'n' is 1, of type int", "{'region': 'eu'"),  # type: ignore[dict-item]
+        (Message(b"x", born_at_us=1.5), "born_at_us is 1.5, of type float", "microseconds"),  # type: ignore[arg-type]
+    ],
+)
+def test_the_error_names_the_field_its_value_and_what_to_do(message: Message, named: str, hint: str) -> None:
+    with pytest.raises(InvalidBatch) as refused:
+        from_messages([Message(b"good"), message])
+    assert named in str(refused.value)
+    assert hint in refused.value.hint
+
+
 def test_text_is_taken_as_utf_8_where_bytes_are_wanted() -> None:
     batch = from_messages([Message("hällo", key="ü")])  # type: ignore[arg-type]
     assert batch.to_pylist() == from_messages([Message("hällo".encode(), key="ü".encode())]).to_pylist()

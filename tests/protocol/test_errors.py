@@ -39,6 +39,7 @@ VALUES: dict[str, Any] = {
     "list[str]": ["first", "second"],
     "Mapping[str, str]": {"http://one": "refused", "http://two": "timed out"},
     "Mapping[str, int]": {"broker-a/2": 3, "broker-b/7": 500},
+    "Mapping[str, Sequence[str]]": {"spark": ["pyspark", "pandas"]},
     "Mapping[str, Sequence[int]]": {"orders": [3, 4]},
     "Sequence[Mapping[str, Any]]": [
         {

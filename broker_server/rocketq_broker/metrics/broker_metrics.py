@@ -330,7 +330,7 @@ def group_lags(store: MessageStore) -> Iterator[TopicLag]:
         ends: dict[str, tuple[QueueOffsets, ...]] = {}
         for each in store.group_offsets(group).offsets:
             if each.topic not in ends:
-                ends[each.topic] = _queue_offsets(store, each.topic)
+                ends[each.topic] = queue_offsets(store, each.topic)
             if each.queue < len(ends[each.topic]):
                 behind = max(0, ends[each.topic][each.queue].max - each.offset)
                 lags[each.topic] = lags.get(each.topic, 0) + behind
@@ -338,7 +338,8 @@ def group_lags(store: MessageStore) -> Iterator[TopicLag]:
             yield TopicLag(group, topic, messages)
 
 
-def _queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
+def queue_offsets(store: MessageStore, topic: str) -> tuple[QueueOffsets, ...]:
+    """Return where each queue of a topic begins and ends; nothing for a topic that is not there."""
     try:
         return store.offsets(topic).queues
     except TopicNotFound:

@@ -9,21 +9,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from rocketq.console.app import ConsoleApp
-from rocketq.console.console import Console
-from rocketq.console.console_options import COMMAND, config_of
-from rocketq.http_server.logs import begin_log
-from rocketq.http_server.runner import Binding, address_of, listen, serve
-from rocketq.http_server.settings.server_command import Settings, write_settings
+from rocketq.errors import ExtraMissing
+from rocketq.http_server.settings.server_command import MISUSED, Settings, write_settings
+from rocketq.system.extras import need
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console until it is told to stop; return the exit code."""
+    try:
+        need("the console", "server")
+    except ExtraMissing as error:
+        print(f"rocketq_console: {error}", file=sys.stderr)
+        return MISUSED
+    # Only now: it needs the extra.
+    from rocketq.console.console_options import COMMAND
+
     return COMMAND.run(argv, _prepared)
 
 
 def _prepared(settings: Settings) -> Callable[[], int]:
     """Check the settings and take the port; return what serves. Raises InvalidConfiguration."""
+    # Only now: they need the extra.
+    from rocketq.console.app import ConsoleApp
+    from rocketq.console.console import Console
+    from rocketq.console.console_options import config_of
+    from rocketq.http_server.logs import begin_log
+    from rocketq.http_server.runner import Binding, address_of, listen, serve
+
     values = settings.values
     if values["show_config"]:
         write_settings(settings, values["show_config"])

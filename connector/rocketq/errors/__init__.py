@@ -8,6 +8,7 @@
     │   ├── SendFailed                     SEND_FAILED
     │   ├── TraceNotFound                  TRACE_NOT_FOUND
     │   ├── InvalidConfiguration           INVALID_CONFIGURATION
+    │   ├── ExtraMissing                   EXTRA_MISSING
     │   ├── WrongEventLoop                 WRONG_EVENT_LOOP
     │   ├── Closed                         CLOSED
     │   ├── RetriesExhausted               RETRIES_EXHAUSTED              `consuming_errors`
@@ -102,6 +103,7 @@ from rocketq.errors.base import ClientError, JsonFacts, RemoteError, RocketqErro
 from rocketq.errors.client_errors import (
     BrokerUnreachable,
     Closed,
+    ExtraMissing,
     InvalidConfiguration,
     NameServersUnreachable,
     RouteNotFound,
@@ -206,6 +208,7 @@ __all__ = [
     "CorruptFrame",
     "ElectionRefused",
     "EpochAhead",
+    "ExtraMissing",
     "ForeignOrigin",
     "ForeignReplica",
     "GroupDisabled",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketq.errors.base import ClientError
@@ -103,6 +103,25 @@ class InvalidConfiguration(ClientError):
             f"{name}={value!r}: {why}.",
             hint=hint,
             facts={"name": name, "value": str(value), "why": why},
+        )
+
+
+class ExtraMissing(ClientError, ImportError):
+    """A part of rocketq needs an extra that is not installed; nothing was started.
+
+    It is an ImportError, too: a program that can do without the part catches that.
+    """
+
+    code = "EXTRA_MISSING"
+    status = 500
+
+    def __init__(self, part: str, missing: Mapping[str, Sequence[str]]) -> None:
+        modules = ", ".join(name for names in missing.values() for name in names)
+        extras = ",".join(missing)
+        super().__init__(
+            f"{part} needs packages that are not installed: {modules}.",
+            hint=f"pip install 'rocketq[{extras}]'; in a clone of the repository: pip install '.[{extras}]'.",
+            facts={"part": part, "missing": {extra: list(names) for extra, names in missing.items()}},
         )
 
 

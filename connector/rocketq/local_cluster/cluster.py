@@ -40,6 +40,7 @@ from rocketq.model import FlushMode
 from rocketq.protocol.documents.broker import decode
 from rocketq.protocol.documents.nameserver import MASTER_ID, ClusterView
 from rocketq.protocol.documents.replication import ReplicationStatus
+from rocketq.system.extras import need
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
 REPLICAS_MAX: Final = 9
@@ -96,7 +97,8 @@ class LocalCluster:
         self._finalizer = weakref.finalize(self, _abandon, self._all, self.data_dir, self._temporary)
 
     def start(self) -> Self:
-        """Start every server and wait until the cluster can be used; raise ServerNotStarted."""
+        """Start every server, wait until the cluster can be used; raise ServerNotStarted, ExtraMissing."""
+        need("LocalCluster", "server")
         try:
             self._start()
         except BaseException:

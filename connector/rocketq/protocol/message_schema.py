@@ -16,6 +16,7 @@ that the message does not have: Spark and pandas fill in nulls where a row lacks
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -41,6 +42,16 @@ from rocketq.protocol.column_values import (
 MESSAGE_SCHEMA_ID: Final = 0
 
 PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
+
+_TEXT: Final = (bytes, bytearray, memoryview, str)
+#: What each field of a `Message` may hold, and what to do with something else.
+FIELD_TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "body": (_TEXT, "Give bytes or str; serialise other values first, for example with json.dumps(value)."),
+    "key": (_TEXT, "Give bytes or str, for example str(value)."),
+    "tag": ((str,), "Give a str, for example str(value)."),
+    "properties": ((Mapping,), "Properties map text to text: {'region': 'eu', 'amount': str(42)}."),
+    "born_at_us": ((int,), "Give whole microseconds since 1970, or leave it out."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +94,28 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
             [_column_of(messages, column) for column in MESSAGE_COLUMNS], schema=MESSAGE_SCHEMA
         )
     except (pa.ArrowInvalid, TypeError, AttributeError, OverflowError, UnicodeError) as error:
-        raise InvalidBatch(
-            f"a message field has the wrong type: {error}",
-            hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
-        ) from error
+        raise _unfit(messages, error) from error
+
+
+def _unfit(messages: Sequence[Message], error: Exception) -> InvalidBatch:
+    """Return the error of messages that make no batch: it names the first field with a wrong type."""
+    for message in messages:
+        for name, (kinds, hint) in FIELD_TYPES.items():
+            value = getattr(message, name)
+            if not isinstance(value, kinds) and (value is not None or name == "body"):
+                return _wrong_type(name, value, hint)
+        for name, value in (message.properties or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str | None):
+                return _wrong_type(f"the property {name!r}", value, FIELD_TYPES["properties"][1])
+    return InvalidBatch(
+        f"a message field has the wrong type: {error}",
+        hint="body and key are bytes, tag is str, properties maps str to str, born_at_us is an int.",
+    )
+
+
+def _wrong_type(what: str, value: object, hint: str) -> InvalidBatch:
+    shown = f"{what} is {reprlib.repr(value)}, of type {type(value).__name__}"
+    return InvalidBatch(f"a message field has the wrong type: {shown}", hint=hint)
 
 
 def _column_of(messages: Sequence[Message], column: MessageColumn) -> pa.Array:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from rocketq.errors import InvalidConfiguration
 from rocketq.protocol.rules.delivery_time import duration_ms
+from rocketq.system.extras import need
 from rocketq.testing.movable_clock import MovableClock
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class EmbeddedCluster:
         self._resources = ExitStack()
 
     def start(self) -> Self:
-        """Start the servers; each broker is registered when this returns."""
+        """Start the servers; each broker is registered when this returns. Raises ExtraMissing."""
+        need("EmbeddedCluster", "server")
         from rocketq.http_server.runner import ServerThread
         from rocketq_nameserver.app import create_app
         from rocketq_nameserver.config import NameServerConfig

@@ -397,3 +397,20 @@ def test_a_broker_that_stops_answers_held_receives(tmp_path: Path) -> None:
             held = pool.submit(receive, broker, wait_ms=20_000)
             wait_until_held(broker, 1)
         assert held.result() == []
+
+
+def test_metrics_show_what_is_leased_and_what_waits(broker: Http) -> None:
+    broker.send("orders", stream(numbered(9)), "?queue=0")
+    place = {"topic": "orders", "queue": 0, "offset": 4}
+    assert broker.put("/v1/groups/pulling/offsets", {"offsets": [place]}).status == 200
+    taken = receive(broker, max_messages=5)
+    assert ack(broker, *handles(taken[1:3])).status == 200
+    shown = broker.get("/metrics").body.decode().splitlines()
+    found = {
+        line.split("{")[0]: float(line.rsplit(" ", 1)[1])
+        for line in shown
+        if line.startswith(("rocketmq_consumer_inflight_messages{", "rocketmq_consumer_ready_messages{"))
+        and 'consumer_group="billing"' in line
+    }
+    assert found == {"rocketmq_consumer_inflight_messages": 3, "rocketmq_consumer_ready_messages": 4}
+    assert not [line for line in shown if "inflight" in line and "pulling" in line]

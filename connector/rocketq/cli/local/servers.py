@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import signal
@@ -18,6 +17,7 @@ from rocketq.cli.brokers.duty import drain, list_brokers, resume
 from rocketq.cli.brokers.replicas import handover, promote, replicas
 from rocketq.cli.terminal.output import say
 from rocketq.errors import InvalidConfiguration
+from rocketq.system.extras import need
 from rocketq.system.platforms import check_servers_run_here
 
 if TYPE_CHECKING:
@@ -210,10 +210,7 @@ def _need_free(port: int, option: str) -> None:
 
 def _need_servers() -> None:
     check_servers_run_here()
-    if not all(importlib.util.find_spec(name) for name in ("fastapi", "jinja2", "uvicorn")):
-        raise InvalidConfiguration(
-            "rocketq[server]", "", "the servers' packages are missing", hint="pip install 'rocketq[server]'"
-        )
+    need("a server of rocketq", "server")
 
 
 def become(module: str, arguments: list[str]) -> None:

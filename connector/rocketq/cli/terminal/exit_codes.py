@@ -47,6 +47,7 @@ EXIT_CODES: Final[tuple[tuple[type[errors.RocketqError], int], ...]] = (
     (lease_errors.ReceiveFilterDiffers, 5),
     (topic_errors.UnreadMessages, 5),
     (errors.InvalidConfiguration, 2),
+    (errors.ExtraMissing, 2),
     (errors.InvalidName, 2),
     (message_errors.ReservedName, 2),
     (message_errors.InvalidMessage, 2),

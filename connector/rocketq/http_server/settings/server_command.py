@@ -25,7 +25,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from rocketq.errors import InvalidConfiguration
+from rocketq.errors import ExtraMissing, InvalidConfiguration
 from rocketq.http_server.settings.config_file import read_table
 from rocketq.http_server.settings.option_types import CommaList
 
@@ -115,6 +115,9 @@ class ServerCommand(click.Command):
             origin = settings.origins.get(error.facts["name"], "") if settings else ""
             if origin not in ("", DEFAULT):
                 print(f"  {error.facts['name']} comes from: {origin}", file=sys.stderr)
+            return MISUSED
+        except ExtraMissing as error:
+            print(f"{self.name}: {error}", file=sys.stderr)
             return MISUSED
         return serve()
 
