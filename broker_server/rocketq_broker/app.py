@@ -89,7 +89,7 @@ from rocketq_broker.metrics.sink_metrics import SinkCollector
 from rocketq_broker.metrics.timer_metrics import TimerCollector
 from rocketq_broker.metrics.transaction_metrics import TransactionCollector
 from rocketq_broker.metrics.trouble_metrics import TroubleCollector
-from rocketq_broker.replication_service.planned_stop import leave_office
+from rocketq_broker.replication_service.planned_stop import prepare_to_stop
 from rocketq_broker.replication_service.read_advice import ReadAdvice
 
 
@@ -196,9 +196,9 @@ class BrokerApp:
         return self._service is not None and self._service.quick.take(call)
 
     async def prepare_shutdown(self) -> None:
-        """Hand the office over, if this broker is master of a group; all calls are served meanwhile."""
+        """Hand the office over, or say goodbye to the master; all calls are served meanwhile."""
         if self._service is not None and self._service.broker.replica is not None:
-            await leave_office(self._service.broker.replica, self._service.broker.completions)
+            await prepare_to_stop(self._service.broker.replica, self._service.broker.completions)
 
     def begin_shutdown(self) -> None:
         """Answer held calls now: the runner waits for them before the lifespan ends."""

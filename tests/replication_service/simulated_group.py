@@ -152,6 +152,11 @@ class Broker:
             frames = RawFrames(answer.place.end, master.disk.log.frames_from(answer.place.end, 100))
         self.conduct.answered(answer, frames, now_ms)
 
+    def say_goodbye(self, master: Member, fetch: Fetch, done: Callable[[object], None]) -> None:
+        told = self.group.brokers[master.replica.number]
+        self.group.later(told, lambda: told.conduct.departed(fetch.replica, self.group.now_ms))
+        self.group.later(self, lambda: done(None))
+
     def publish(self, replica: Replica, master: Member | None) -> None: ...
 
     # The observer.

@@ -172,6 +172,31 @@ def test_a_master_that_stops_stays_in_sync_where_the_group_needs_it() -> None:
     assert old.number in {each.number for each in group.record.in_sync}
 
 
+def test_no_send_waits_for_a_slave_that_has_said_goodbye() -> None:
+    group = founded()
+    gone = group.slaves()[0]
+    done: list[object] = []
+    gone.conduct.leave(done.append)
+    group.pass_time(100)
+    assert done == [None]
+    assert gone.number not in {each.number for each in group.record.in_sync}
+    group.pass_time(1_000)
+    assert gone.number not in {each.number for each in group.record.in_sync}, "it fetches no more"
+    group.kill(gone.number)
+    group.master.write(1)
+    group.pass_time(200)
+    assert group.master.conduct.replica.confirmed.end == group.master.disk.log.end
+
+
+def test_a_slave_stays_in_sync_when_it_stops_where_the_group_needs_it() -> None:
+    group = Group(min_in_sync=3)
+    group.pass_time(1_000)
+    gone = group.slaves()[0]
+    gone.conduct.leave([].append)
+    group.pass_time(500)
+    assert gone.number in {each.number for each in group.record.in_sync}
+
+
 def test_a_slave_that_hears_that_an_epoch_is_over_reads_the_record_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -80,6 +80,9 @@ class FetchProcessor:
         answer: FetchAnswer = await self._completions.outcome(partial(self._service.fetched, fetch))
         if not isinstance(answer, Shipment):
             return _answered(answer, None)
+        if "leaving" in given:
+            await self._completions.outcome(partial(self._service.departed, fetch.replica))
+            return _answered(answer, None)
         if answer.end == fetch.place.end:
             try:
                 await self._wait(fetch, hold_ms if answer.confirmed <= known else CONFIRMED_WAIT_MS, request)

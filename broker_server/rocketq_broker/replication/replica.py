@@ -267,6 +267,16 @@ class Replica:
         after, effects = self._ask(record_changes.shrunk(self._record, behind))
         return after._confirming(log), effects
 
+    def without(self, slave: ReplicaId, log: LogView) -> tuple[Replica, Sequence[Effect]]:
+        """As master, ask for the in-sync set without a slave that stops, if enough others are in it."""
+        role = self.role
+        if not isinstance(role, MasterRole) or slave not in role.registered:
+            return self, ()
+        if len(role.registered) <= role.min_in_sync:
+            return self, ()
+        after, effects = self._ask(record_changes.shrunk(self._record, {slave}))
+        return after._confirming(log), effects
+
     def asking_again(self) -> Sequence[Effect]:
         """Return the proposal that is not settled: to set it twice does no harm, its version is set once."""
         return (self.asked,) if self.asked is not None else ()

@@ -21,7 +21,7 @@ from rocketq_broker.store.replica.raw_frames import RawFrames
 #: Names of the query, in the order of what a fetch has.
 _NUMBERS: Final = ("number", "epoch", "end", "last_epoch", "held")
 PARAMETERS: Final = frozenset(
-    {*_NUMBERS, "group", "incarnation", "confirmed", "max_bytes", "wait_ms", "damaged"}
+    {*_NUMBERS, "group", "incarnation", "confirmed", "max_bytes", "wait_ms", "damaged", "leaving"}
 )
 RANGE_PARAMETERS: Final = frozenset({"group", "begin", "max_bytes"})
 _NUMBER_MAX: Final = 2**63 - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from rocketq.errors import RocketqError
@@ -55,6 +56,10 @@ class Outside(Protocol):
     def ask_register(self, ask: Ask) -> None: ...
 
     def fetch(self, master: Member, fetch: Fetch) -> None: ...
+
+    def say_goodbye(self, master: Member, fetch: Fetch, done: Callable[[object], None]) -> None:
+        """Tell the master that this slave stops; `done` is called, whatever the master answers."""
+        ...
 
     def publish(self, replica: Replica, master: Member | None) -> None:
         """Let other threads see what is known now, before it is acted upon."""

@@ -32,7 +32,7 @@ from rocketq.errors.replication_errors import (
 from rocketq.model import ReplicationMode
 from rocketq_broker.replication.election import stands_at_ms
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer
-from rocketq_broker.replication.group_record import GroupRecord, Known, Member
+from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import (
     Ask,
@@ -322,6 +322,11 @@ class Conduct:
         self._take(replica, effects, now_ms)
         return answer
 
+    def departed(self, slave: ReplicaId, now_ms: int) -> None:
+        """As master, take that a slave stops: no send waits for it, if enough others are in sync."""
+        self._take(*self.replica.without(slave, self._log.view()), now_ms)
+        self._call_register(now_ms)
+
     def log_moved(self, now_ms: int) -> None:
         """Take that more of the own log is written, or held through a crash."""
         self._take(self.replica.synced(self._log.view()), (), now_ms)
@@ -389,6 +394,15 @@ class Conduct:
         stands_ms = self._stands_ms()
         if stands_ms is not None and now_ms >= stands_ms:
             self._take(*self.replica.standing_for_election(), now_ms)
+
+    def leave(self, reply: Reply) -> None:
+        """As slave, fetch no more, since the broker stops, and tell the master."""
+        self._leaves = True
+        fetch, master = self.replica.fetch(self._log.view()), self.master
+        if fetch is None or master is None:
+            reply(None)
+        else:
+            self._outside.say_goodbye(master, fetch, reply)
 
     # --- commands -----------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from rocketq.protocol.sizes import FRAME_BYTES_MAX
 from rocketq_broker.meta_register.meta_register import MetaRegister, Registered
 from rocketq_broker.replication.errors import ReplicaNumberTaken
 from rocketq_broker.replication.fetching import Fetch, FetchAnswer
-from rocketq_broker.replication.group_record import GroupRecord, Known, Member, decode, encode
+from rocketq_broker.replication.group_record import GroupRecord, Known, Member, ReplicaId, decode, encode
 from rocketq_broker.replication.master_role import MasterRole
 from rocketq_broker.replication.replica import Ask, Replica
 from rocketq_broker.replication_service.fetch_wire import answer_of, query_of
@@ -189,6 +189,19 @@ class ReplicationService:
         """Have this master give its office away; `done` has the epoch or the error."""
         self.post(lambda conduct, now_ms: conduct.hand_over(successor, done, now_ms, leaves=leaves))
 
+    def leave(self, done: Callable[[object], None]) -> None:
+        """Have this slave tell its master that it stops."""
+        self.post(lambda conduct, now_ms: conduct.leave(done))
+
+    def departed(self, slave: ReplicaId, done: Callable[[object], None]) -> None:
+        """Have the in-sync set shrink by a slave that stops; `done` is called when that is asked for."""
+
+        def handle(conduct: Conduct, now_ms: int) -> None:
+            conduct.departed(slave, now_ms)
+            done(None)
+
+        self.post(handle)
+
     # --- the replica's thread ---------------------------------------------------------------
 
     def _run(self) -> None:
@@ -275,6 +288,21 @@ class ReplicationService:
     def fetch(self, master: Member, fetch: Fetch) -> None:
         confirmed = self._conduct.replica.confirmed.end
         self._fetching.submit(self._call_master, master, fetch, confirmed)
+
+    def say_goodbye(self, master: Member, fetch: Fetch, done: Callable[[object], None]) -> None:
+        self._registering.submit(self._tell_master, master, fetch, done)
+
+    def _tell_master(self, master: Member, fetch: Fetch, done: Callable[[object], None]) -> None:
+        """On `rocketq-register`, since the master may hold the fetch that is under way."""
+        query = query_of(fetch) | {"confirmed": 0, "max_bytes": 1, "wait_ms": 0, "leaving": 1}
+        try:
+            self._transport.call(
+                "GET", master.address, FETCH_PATH, query=query, timeout_ms=self._times.hold_ms,
+                answer_bytes_max=FRAME_BYTES_MAX,
+            )  # fmt: skip
+        except (RocketqError, TransportFailure) as error:
+            log.info("goodbye_failed", master=master.address, why=str(error))
+        done(None)
 
     def _call_master(self, master: Member, fetch: Fetch, confirmed: int) -> None:
         """On `rocketq-fetch`."""
