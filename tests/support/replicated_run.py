@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketq import LocalCluster
 from rocketq.admin.cluster import ClusterAdmin
-from rocketq.errors import RocketqError
+from rocketq.errors import NotMaster, OutcomeUnknown, RocketqError
 from rocketq.model import MessageQueue, PullStatus, SendStatus
 from rocketq.net.broker_api import BrokerApi
 from rocketq.net.replication_api import ReplicationApi
@@ -71,10 +71,18 @@ class ReplicatedRun:
     def __enter__(self) -> ReplicatedRun:
         self.cluster.start()
         self.admin = ClusterAdmin(self.cluster.nameservers)
-        request = CreateTopicRequest(self.queues, self.queues)
-        self.admin.topics.create(TOPIC, request, wait_ms=WAIT_MS)
+        wait_until(self._have_topic)
         self.begin()
         return self
+
+    def _have_topic(self) -> bool:
+        """Create the topic; False if the group elected meanwhile, as it does on a very busy machine."""
+        request = CreateTopicRequest(self.queues, self.queues, if_absent=True)
+        try:
+            self.admin.topics.create(TOPIC, request, wait_ms=WAIT_MS)
+        except (OutcomeUnknown, NotMaster):
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
         self.end()
