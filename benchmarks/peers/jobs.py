@@ -35,13 +35,14 @@ class Jobs:
         """Stream the whole backlog of a topic into `noop`."""
         self._drain(self._source(self.spark.readStream, topic).writeStream.format("noop"), rows)
 
-    def copy(self, topic: str, rows: int) -> None:
-        """Stream the whole backlog of a topic into a new topic."""
+    def copy(self, topic: str, rows: int) -> str:
+        """Stream the whole backlog of a topic into a new topic; return its name."""
         output = f"output-{next(self._outputs)}"
         self.system.make_topic(output, QUEUES)
         source = self._source(self.spark.readStream, topic).select("value")
         options = {**self.system.to, "topic": output}
         self._drain(source.writeStream.format(self.system.format).options(**options), rows)
+        return output
 
     def _source(self, reader: Any, topic: str) -> DataFrame:
         given = {**self.system.to, "subscribe": topic, "startingOffsets": "earliest"}

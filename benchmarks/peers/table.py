@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 Results = dict[str, Any]
+#: What is done with each size of a topic.
+WORKS: Final = ("write", "read", "stream", "topic to topic")
 
 
 def rate(messages_per_s: float) -> str:
@@ -87,12 +89,12 @@ def sizes(found: Results) -> str:
     lines = []
     for rows, sides in found.items():
         for name, side in sides.items():
-            rates = " | ".join(rate(side["rows_per_s"][work]) for work in ("write", "read", "stream"))
+            rates = " | ".join(rate(side["rows_per_s"][work]) for work in WORKS)
             lines.append(
                 f"| {int(rows) / 1e6:g} M | {name} | {rates} | {side['disk_bytes_a_message']} "
                 f"| {_mib(side['memory_mib'])} |"
             )
-    head = "| Rows | System | Write | Read | Stream | Bytes of disk a message | Peak memory, MiB |"
+    head = "| Rows | System | Write | Read | Stream | Topic to topic | Disk bytes | Peak memory, MiB |"
     return _rows(head, lines)
 
 
