@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -375,12 +375,19 @@ class Client:
         """Return a topic as each broker has it, with the extent of its queues."""
         return self._topics.describe(topic)
 
-    def offsets_at(self, topic: str, time: datetime | int) -> dict[MessageQueue, int]:
-        """Return for each queue the offset of its first message stored at or after a time, else its end.
+    def offsets_at(
+        self, topic: str, at: datetime | int | Literal["earliest", "latest"]
+    ) -> dict[MessageQueue, int]:
+        """Return an offset of each queue, as `seek` takes it.
 
-        The time is a datetime with its time zone, or microseconds since 1970.
+        That is where it begins ("earliest"), where it ends ("latest"), or its first message stored at or
+        after a time, else its end. A time is a datetime with its time zone, or microseconds since 1970.
         """
-        return self._topics.offsets_at(topic, microseconds("time", time))
+        if isinstance(at, str):
+            if at not in ("earliest", "latest"):
+                raise InvalidConfiguration("at", at, "it is earliest, latest or a time")
+            return self._topics.ends(topic, at)
+        return self._topics.offsets_at(topic, microseconds("at", at))
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
