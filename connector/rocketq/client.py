@@ -309,14 +309,17 @@ class Client:
         self._check_open()
         return DeadLetters(self._masters, group)
 
-    def trace(self, message_id: str, *, allow_missing: bool = False) -> MessageTrace:
+    def trace(self, message_id: str, *, allow_missing: bool = False, timeout_ms: int = 2_000) -> MessageTrace:
         """Return the way of a message: who sent it, and who received it with which outcome.
 
         `message_id` is its own id (`SendResult.unique_id`), or that of its place or of its transaction.
+        Without a record it waits for at most `timeout_ms` while brokers have not indexed all that they store.
         Raises TraceNotFound if no client recorded it; BrokerUnreachable for a broker that may have records
         and is away, unless `allow_missing`.
         """
-        return find_trace(self.query, message_id, allow_missing=allow_missing)
+        return find_trace(
+            self.query, message_id, self._clock, allow_missing=allow_missing, timeout_ms=timeout_ms
+        )
 
     # --- topics --------------------------------------------------------------------
 
