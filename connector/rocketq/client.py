@@ -90,6 +90,10 @@ NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
 class Client:
     """Access to one cluster by its NameServers. Thread-safe.
 
+    >>> with Client(nameservers) as client:
+    ...     client.create_topic("hello", queues=4, if_absent=True)["broker-a"].write_queues
+    4
+
     `nameservers` is one address, a list, or text with commas or semicolons;
     without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
     `trace` has producers and consumers of the client record the way of messages: True of all, 0.01 of one in

@@ -45,7 +45,15 @@ _PATIENT: Final = {
 
 
 class EmbeddedCluster:
-    """One NameServer and some brokers; a context manager, or `start` and `close`."""
+    """One NameServer and some brokers; a context manager, or `start` and `close`.
+
+    >>> with EmbeddedCluster() as cluster, cluster.client() as client, client.producer() as producer:
+    ...     later = producer.send("orders", "later", delay="1h")
+    ...     cluster.advance("1h")  # the message is due
+    ...     with client.pull_consumer("orders", start="earliest") as consumer:
+    ...         [message.body for message in consumer.poll(timeout_ms=30_000)]
+    [b'later']
+    """
 
     def __init__(
         self,
