@@ -32,9 +32,9 @@ HEAD: Final = """\
 
 The JSON documents that [the calls](protocol.md) take and give, field by field. A field without a default
 must be there; one with a default may be missing. *Integer* is a whole number of 64 bits with a sign. *Or
-null*: the field may have the value `null`. Readers ignore fields that they
-do not know, so that a later version may add some; sends and calls that change a topic refuse them. Names end with their unit:
-`_us` microseconds, `_ms` milliseconds, `_bytes`.
+null*: the field may have the value `null`. Readers ignore fields that they do not know, so that a later
+version may add some; sends and calls that change a topic refuse them. Names end with their unit: `_us`
+microseconds, `_ms` milliseconds, `_bytes`.
 
 The tables are made of the classes in `rocketq/protocol/documents`.
 """
