@@ -7,7 +7,7 @@
     check       lint, format, types, import rules
     bench       the benchmarks; arguments go to them
     bench-peers  the same work on Kafka (needs Java, Maven and the network)
-    pages       write the tables of docs/configuration.md anew, from the code
+    pages       write docs/documents.md and the tables of docs/configuration.md anew, from the code
     docs        the documents as a site with search, in docs/_build/html
     notebook    JupyterLab on notebooks/ (installed on first use)
 
@@ -45,7 +45,10 @@ COMMANDS = {
     "docs": [[PYTHON, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", "docs/_build/html"]],
     "bench": [[PYTHON, "-m", "benchmarks"]],
     "bench-peers": [[PYTHON, "-m", "benchmarks.peers"]],
-    "pages": [[PYTHON, "-m", "tests.support.configuration_page"]],
+    "pages": [
+        [PYTHON, "-m", "tests.support.configuration_page"],
+        [PYTHON, "-m", "tests.support.documents_page"],
+    ],
     "notebook": [
         # Root, as in a container, has to say that it means it.
         [PYTHON, "-m", "jupyterlab", *(["--allow-root"] if IS_ROOT else []), os.path.join(ROOT, "notebooks")],

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack, overload
 
 from rocketq.admin.groups import GroupAdmin
 from rocketq.admin.live_masters import LiveMasters
@@ -89,6 +89,10 @@ NAMESERVERS_VARIABLE: Final = "ROCKETQ_NAMESERVERS"
 
 class Client:
     """Access to one cluster by its NameServers. Thread-safe.
+
+    >>> with Client(nameservers) as client:
+    ...     client.create_topic("hello", queues=4, if_absent=True)["broker-a"].write_queues
+    4
 
     `nameservers` is one address, a list, or text with commas or semicolons;
     without it, the variable ROCKETQ_NAMESERVERS, then http://127.0.0.1:9876.
@@ -309,14 +313,17 @@ class Client:
         self._check_open()
         return DeadLetters(self._masters, group)
 
-    def trace(self, message_id: str, *, allow_missing: bool = False) -> MessageTrace:
+    def trace(self, message_id: str, *, allow_missing: bool = False, timeout_ms: int = 2_000) -> MessageTrace:
         """Return the way of a message: who sent it, and who received it with which outcome.
 
         `message_id` is its own id (`SendResult.unique_id`), or that of its place or of its transaction.
+        Without a record it waits for at most `timeout_ms` while brokers have not indexed all that they store.
         Raises TraceNotFound if no client recorded it; BrokerUnreachable for a broker that may have records
         and is away, unless `allow_missing`.
         """
-        return find_trace(self.query, message_id, allow_missing=allow_missing)
+        return find_trace(
+            self.query, message_id, self._clock, allow_missing=allow_missing, timeout_ms=timeout_ms
+        )
 
     # --- topics --------------------------------------------------------------------
 
@@ -375,12 +382,19 @@ class Client:
         """Return a topic as each broker has it, with the extent of its queues."""
         return self._topics.describe(topic)
 
-    def offsets_at(self, topic: str, time: datetime | int) -> dict[MessageQueue, int]:
-        """Return for each queue the offset of its first message stored at or after a time, else its end.
+    def offsets_at(
+        self, topic: str, at: datetime | int | Literal["earliest", "latest"]
+    ) -> dict[MessageQueue, int]:
+        """Return an offset of each queue, as `seek` takes it.
 
-        The time is a datetime with its time zone, or microseconds since 1970.
+        That is where it begins ("earliest"), where it ends ("latest"), or its first message stored at or
+        after a time, else its end. A time is a datetime with its time zone, or microseconds since 1970.
         """
-        return self._topics.offsets_at(topic, microseconds("time", time))
+        if isinstance(at, str):
+            if at not in ("earliest", "latest"):
+                raise InvalidConfiguration("at", at, "it is earliest, latest or a time")
+            return self._topics.ends(topic, at)
+        return self._topics.offsets_at(topic, microseconds("at", at))
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -99,6 +99,9 @@ class LetterFilter:
 class DeadLetters:
     """The dead letters of one group on every live master; made by `Client.dead_letters`. Thread-safe.
 
+    >>> client.dead_letters("billing").count()
+    {'broker-a': 0}
+
     Every method may raise BrokerUnreachable and NameServersUnreachable.
     """
 

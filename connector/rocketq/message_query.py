@@ -67,7 +67,13 @@ class FoundByKey:
 
 
 class Query:
-    """Looks messages of one cluster up. Thread-safe; lives as long as its client."""
+    """Looks messages of one cluster up. Thread-safe; lives as long as its client.
+
+    >>> with client.producer() as producer:
+    ...     sent = producer.send("orders", "o-7", key="o-7")
+    >>> client.query.by_id(sent.message_id).body
+    b'o-7'
+    """
 
     def __init__(self, transport: Transport, routes: RouteCache) -> None:
         self._transport = transport

@@ -131,10 +131,16 @@ class GroupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of one topic on one broker group: the unit of order and of parallelism."""
+    """One queue of one topic on one broker group: the unit of order and of parallelism.
+
+    >>> str(MessageQueue("orders", "broker-a", 3))
+    'orders/broker-a/3'
+    """
 
     topic: str
+    #: The name of the broker group (RocketMQ: brokerName).
     broker: str
+    #: The number of the queue on that broker group, from 0.
     queue: int
 
     def __str__(self) -> str:
@@ -143,12 +149,20 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a producer sends: a body, and what it may be found or filtered by."""
+    """What a producer sends: a body, and what it may be found or filtered by.
+
+    >>> Message(b"42", key=b"o-1", tag="paid", properties={"amount": "42"}).tag
+    'paid'
+    """
 
     body: bytes
+    #: What `Query.by_key` finds it by; it does not choose the queue.
     key: bytes | None = None
+    #: One word by which consumers filter at the broker, as `Tag`.
     tag: str | None = None
+    #: Text by name, for filters in SQL and for the receiver.
     properties: dict[str, str] | None = field(default=None, hash=False)
+    #: When it was made, in microseconds since 1970; None: the producer's clock at sending.
     born_at_us: int | None = None
 
 
@@ -157,12 +171,15 @@ class StoredMessage:
     """A message as a consumer gets it: with its place and its times."""
 
     queue: MessageQueue
+    #: Its number in the queue, from 0, without gaps.
     offset: int
     body: bytes
     key: bytes | None
     tag: str | None
     properties: dict[str, str] | None = field(hash=False)
+    #: When its producer made it, in microseconds since 1970.
     born_at_us: Int64 | None
+    #: When its broker stored it, in microseconds since 1970.
     stored_at_us: Int64
 
     @property
@@ -285,18 +302,23 @@ class Appended:
 class SendResult:
     """The outcome of sending one batch (RocketMQ: SendResult).
 
-    `unique_id` is the id that the producer gave a message which was sent alone (RocketMQ: msgId).
-    Delayed messages are stored, and get their offsets when they are delivered: until then `offset` is
-    NO_OFFSET. `timer_id` names a delayed message that was sent alone.
-    `may_be_duplicate` says that a broker which never answered an earlier attempt may have a copy too.
+    >>> with client.producer() as producer:
+    ...     [result] = producer.send_batch("orders", [Message(b"1"), Message(b"2")])
+    >>> result.status.value, result.count
+    ('SEND_OK', 2)
     """
 
     status: SendStatus
     queue: MessageQueue
+    #: That of the first message; NO_OFFSET for delayed messages, which get theirs when they are delivered.
     offset: int
+    #: How many messages; their offsets follow one another.
     count: int
+    #: The id that the producer gave a message which was sent alone (RocketMQ: msgId).
     unique_id: str | None = None
+    #: What names a delayed message that was sent alone.
     timer_id: str | None = None
+    #: A broker that never answered an earlier attempt may have a copy, too.
     may_be_duplicate: bool = False
 
     @property

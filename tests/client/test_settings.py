@@ -28,6 +28,7 @@ from rocketq import (
 )
 from rocketq import settings_types as kinds
 from rocketq.protocol.documents.broker import AlterTopicRequest
+from rocketq.testing import EmbeddedCluster
 
 TYPES: Final = [
     (ProducerConfig, kinds.ProducerSettings),
@@ -153,3 +154,11 @@ def test_a_type_checker_refuses_a_misspelt_setting(tmp_path: Path) -> None:
     )  # fmt: skip
     wrong = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert wrong == set(range(6, 15)), done.stdout
+
+
+def test_a_client_of_an_embedded_cluster_takes_what_any_client_takes() -> None:
+    own = dict(inspect.signature(Client).parameters)
+    del own["nameservers"]
+    embedded = dict(inspect.signature(EmbeddedCluster.client).parameters)
+    del embedded["self"]
+    assert embedded == own

@@ -34,8 +34,8 @@ class StoreLocked(StoreError):
 
     def __init__(self, directory: str) -> None:
         super().__init__(
-            f"The data directory {directory} is in use by another broker.",
-            hint="Stop that broker, or give this one a directory of its own (--data-dir).",
+            f"The data directory {directory} is in use by a broker that runs, or by salvage.",
+            hint="Stop that process first. Each broker has a directory of its own (--data-dir).",
             facts={"directory": directory},
         )
 

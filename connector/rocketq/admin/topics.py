@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -184,6 +184,15 @@ class TopicAdmin:
             MessageQueue(topic, broker, queue): offset
             for broker, answer in found.items()
             for queue, offset in enumerate(answer.offsets)
+        }
+
+    def ends(self, topic: str, end: Literal["earliest", "latest"]) -> dict[MessageQueue, int]:
+        """Return for each queue the offset of its first message, or of the one that comes next."""
+        found = self._everywhere(topic, lambda api: api.offsets(topic))
+        return {
+            MessageQueue(topic, broker, queue): extent.min if end == "earliest" else extent.max
+            for broker, answer in found.items()
+            for queue, extent in enumerate(answer.queues)
         }
 
     def _take_off(

@@ -114,7 +114,14 @@ Made = TypeVar("Made", bound=_Closable)
 
 
 class AsyncClient:
-    """Access to one cluster by its NameServers, from one event loop. Arguments and names are `Client`'s."""
+    """Access to one cluster by its NameServers, from one event loop. Arguments and names are `Client`'s.
+
+    >>> async def greet() -> str:
+    ...     async with AsyncClient(nameservers) as client, client.producer() as producer:
+    ...         return (await producer.send("orders", "hello")).status.value
+    >>> asyncio.run(greet())
+    'SEND_OK'
+    """
 
     def __init__(
         self,

@@ -38,6 +38,14 @@ LOOP_MESSAGES: Final = 500
 class Consumer(MemberView):
     """A member of a consumer group; made by `Client.consumer`.
 
+    >>> with client.producer() as producer:
+    ...     sent = producer.send("payments", "42", tag="paid")
+    >>> with client.consumer("billing", "payments") as consumer:
+    ...     for message in consumer:
+    ...         print(message.body.decode(), message.tag)
+    ...         break  # it is not acknowledged; the end of the loop's body would be
+    42 paid
+
     One thread at a time takes messages. Any thread may acknowledge them, commit and close.
     """
 

@@ -35,6 +35,15 @@ Function = Callable[[ConsumedMessage], object]
 class Listener(ListenerView):
     """A member of a group whose messages are handled by a function; made by `Client.listener`.
 
+    >>> handled = threading.Event()
+    >>> @client.listener("orders", group="shipping")
+    ... def ship(message: ConsumedMessage) -> None:
+    ...     handled.set()
+    >>> handled.wait(30)
+    True
+    >>> ship.close()  # every message that was begun is done
+    True
+
     It runs from when it is made until `close`. Calling the listener calls the function, so that a decorated
     function stays usable.
     """

@@ -43,6 +43,11 @@ from rocketq.protocol.rules.reserved_names import check_name, check_user_group
 class PullConsumer:
     """Reads topics from all their queues, or from chosen ones. Thread-safe; made by `Client.pull_consumer`.
 
+    >>> with client.pull_consumer("orders", start="earliest") as consumer:
+    ...     batch = consumer.poll_arrow(timeout_ms=30_000)
+    >>> batch.num_rows > 0, batch.schema.names[:3]
+    (True, ['key', 'tag', 'body'])
+
     It owns its transport, whose closing cuts the calls that brokers hold for it.
     """
 

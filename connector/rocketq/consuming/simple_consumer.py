@@ -115,7 +115,12 @@ class AckResult:
 
 
 class SimpleConsumer:
-    """Receives messages of some topics for a group. Thread-safe; made by `Client.simple_consumer`."""
+    """Receives messages of some topics for a group. Thread-safe; made by `Client.simple_consumer`.
+
+    >>> with client.simple_consumer("packing", "orders") as consumer:
+    ...     for message in consumer.receive(max_messages=1):
+    ...         message.ack()
+    """
 
     def __init__(
         self,

@@ -14,7 +14,8 @@ class ForeignOrigin(RemoteError):
     def __init__(self, origin: str, host: str) -> None:
         super().__init__(
             f"A web page of {origin} may not call this server (Host: {host or 'none'}).",
-            hint="A browser may use the server's own pages (/docs); a proxy must pass on the Host header.",
+            hint="A browser may use the server's own pages (/docs). Have the web server of your page pass the"
+            " call on, with the Host header as it came: docs/http.md.",
             facts={"origin": origin, "host": host},
         )
 

@@ -56,12 +56,7 @@ from rocketq.producing.oneway_sends import OnewaySends
 from rocketq.producing.placing import Placing, ProducerSelectors, SelectionName
 from rocketq.producing.producer_sessions import ProducerSessions
 from rocketq.producing.selection.fault_avoidance import BrokerFault, FaultTolerance
-from rocketq.producing.selection.queue_selectors import (
-    QueueSelector,
-    QueueSlice,
-    Rows,
-    Selection,
-)
+from rocketq.producing.selection.queue_selectors import QueueSelector, QueueSlice, Rows, Selection
 from rocketq.producing.staged_send import StagedPost, StagedSlice
 from rocketq.producing.unique_ids import UNIQUE_IDS
 from rocketq.protocol.documents.sinks import StageName
@@ -77,7 +72,14 @@ FREE_DESTINATIONS_MAX: Final = 1_024
 
 
 class Producer:
-    """Sends messages to topics. Thread-safe; `close` (or `with`) sends what still waits."""
+    """Sends messages to topics. Thread-safe; `close` (or `with`) sends what still waits.
+
+    >>> with client.producer() as producer:
+    ...     sent = producer.send("orders", '{"amount": 42}', key="o-1", tag="paid")
+    ...     waiting = [producer.submit("orders", str(number)) for number in range(3)]
+    >>> sent.status.value, sum(future.result().count for future in waiting)
+    ('SEND_OK', 3)
+    """
 
     def __init__(
         self,

@@ -27,7 +27,11 @@ from rocketq.system.extras import need
 from rocketq.testing.movable_clock import MovableClock
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from rocketq.client import Client
+    from rocketq.clock import Clock
+    from rocketq.config import TraceConfig, TransportConfig
     from rocketq.http_server.runner import ServerThread
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
@@ -41,7 +45,15 @@ _PATIENT: Final = {
 
 
 class EmbeddedCluster:
-    """One NameServer and some brokers; a context manager, or `start` and `close`."""
+    """One NameServer and some brokers; a context manager, or `start` and `close`.
+
+    >>> with EmbeddedCluster() as cluster, cluster.client() as client, client.producer() as producer:
+    ...     later = producer.send("orders", "later", delay="1h")
+    ...     cluster.advance("1h")  # the message is due
+    ...     with client.pull_consumer("orders", start="earliest") as consumer:
+    ...         [message.body for message in consumer.poll(timeout_ms=30_000)]
+    [b'later']
+    """
 
     def __init__(
         self,
@@ -105,11 +117,24 @@ class EmbeddedCluster:
         """Broker name to address, stopped ones included."""
         return dict(self._addresses)
 
-    def client(self, **settings: Any) -> Client:
-        """Return a client of this cluster with its clock; `settings` are those of `rocketq.Client`."""
+    def client(
+        self,
+        *,
+        transport: TransportConfig | None = None,
+        clock: Clock | None = None,
+        trace: TraceConfig | float | bool | None = None,
+        opentelemetry: TracerProvider | bool = False,
+    ) -> Client:
+        """Return a client of this cluster, with its clock if no other is given; the rest as for `Client`."""
         from rocketq.client import Client
 
-        return Client(self.nameservers, **{"clock": self.clock, **settings})
+        return Client(
+            self.nameservers,
+            transport=transport,
+            clock=clock or self.clock,
+            trace=trace,
+            opentelemetry=opentelemetry,
+        )
 
     def advance(self, by: str | timedelta) -> None:
         """Move the clock forward, by "90s", "10m", "1h" or a timedelta.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Final
+
+from rocketq.clock import Clock
 from rocketq.errors import BrokerUnreachable, InvalidConfiguration, NotFound, RouteNotFound
 from rocketq.errors.client_errors import TraceNotFound
 from rocketq.message_query import LIMIT_MAX, FoundByKey, Query
@@ -10,8 +14,26 @@ from rocketq.protocol.rules.reserved_names import TRACE_TOPIC
 from rocketq.tracing.message_trace import MessageTrace, message_trace
 from rocketq.tracing.records import TraceRecord, TraceType, read_record
 
+#: How often the index is asked again.
+_AGAIN_S: Final = 0.05
 
-def find_trace(query: Query, wanted: str, *, allow_missing: bool = False) -> MessageTrace:
+
+def find_trace(
+    query: Query, wanted: str, clock: Clock, *, allow_missing: bool = False, timeout_ms: int = 0
+) -> MessageTrace:
+    """Return the way of a message, as `_found` does; wait so long for records that are not indexed yet."""
+    until_ms = clock.monotonic_ms() + timeout_ms
+    again = threading.Event()
+    while True:
+        try:
+            return _found(query, wanted, allow_missing)
+        except TraceNotFound as error:
+            if not error.facts["lag_bytes"] or clock.monotonic_ms() >= until_ms:
+                raise
+        again.wait(_AGAIN_S)
+
+
+def _found(query: Query, wanted: str, allow_missing: bool) -> MessageTrace:
     """Return the way of the message with this id: its own, or that of its place, or of its transaction.
 
     Of a transaction it is the way of the first message that has records. Raises TraceNotFound if there is no

@@ -152,7 +152,7 @@ def test_a_directory_in_use_is_refused_with_the_reason(process: ServerProcess, t
     process.start()
     second = run("--name", "broker-b", "--data-dir", str(tmp_path / "data"), "--port", "0")
     assert second.returncode == 1
-    assert "is in use by another broker" in second.stderr
+    assert "is in use by a broker that runs" in second.stderr
     assert second.stdout == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -166,6 +167,21 @@ def test_a_seek_drops_what_was_fetched_ahead_and_a_commit_may_then_go_back(mq: C
         consumer.commit()
     with mq.pull_consumer(topic, group="g-seek") as consumer:
         assert consumer.positions()[queue] == 2
+
+
+def test_a_consumer_seeks_to_the_beginning_the_end_or_a_time(mq: Client, topic: str) -> None:
+    fill(mq, topic, 10)
+    with mq.pull_consumer(topic, start="earliest") as consumer:
+        last = max(message.stored_at_us for message in take(consumer, 10))
+        fill(mq, topic, 5, first=10)
+        after = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=last + 1)
+        for at, expected in ("earliest", range(15)), (after, range(10, 15)), (last + 1, range(10, 15)):
+            for queue, offset in mq.offsets_at(topic, at).items():
+                consumer.seek(queue, offset)
+            assert numbers(take(consumer, len(expected))) == list(expected)
+    assert sum(mq.offsets_at(topic, "latest").values()) == 15
+    with pytest.raises(InvalidConfiguration, match="earliest, latest or a time"):
+        mq.offsets_at(topic, "first")  # type: ignore[arg-type]
 
 
 def test_a_seek_below_a_long_wait_is_answered_at_once(mq: Client, topic: str) -> None:

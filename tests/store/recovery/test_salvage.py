@@ -153,4 +153,4 @@ def test_the_command_leaves_a_running_brokers_directory_alone(
 ) -> None:
     with opened(settings):
         assert command.main(["--data-dir", str(settings.directory), "--yes"]) == 1
-    assert "in use by another broker" in capsys.readouterr().err
+    assert "in use by a broker that runs" in capsys.readouterr().err

@@ -1,10 +1,5 @@
 """Transactional messages: consumers see a message if, and only if, a local transaction succeeded.
 
-    with client.transactions("orders-tx", check=state_of) as tp:
-        with tp.transaction("orders", body, key="o-9") as t:      # the half message is stored, nobody sees it
-            database.save(order, t.id)                            # the local transaction
-        # the block ended: committed. It raised: rolled back.
-
 A broker asks a live producer of the group about a transaction whose outcome it does not learn, because the
 producer died or its call got lost: `check` is called with the first message and says what the local
 transaction did (`transaction_checks`). Every transaction has an id of its own. A local transaction that
@@ -80,7 +75,12 @@ _current: ContextVar[TransactionSteps | None] = ContextVar("rocketq_transaction"
 
 
 class TransactionProducer:
-    """The transactions of one producer group in this process. Thread-safe; `close` ends its checks."""
+    """The transactions of one producer group in this process. Thread-safe; `close` ends its checks.
+
+    >>> with client.transactions("orders-tx", check=state_of) as tp:
+    ...     with tp.transaction("orders", "o-9") as t:  # it is stored, and nobody sees it
+    ...         save(t.id)  # the local transaction; if it raises, the message is rolled back
+    """
 
     def __init__(
         self,

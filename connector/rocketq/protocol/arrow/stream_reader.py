@@ -206,7 +206,7 @@ def _check_schema(data: pa.Buffer) -> int:
     try:
         little_endian = _scalar(message.metadata, _header(message.metadata), 4, "<h") == 0
         schema = pa.ipc.read_schema(message.opened)
-        given = ", ".join(f"{f.name}: {f.type}" for f in schema)
+        differences = _differences(schema)
     except _MALFORMED as error:
         raise InvalidBatch(
             f"the stream's schema cannot be read: {_first_line(error)}", hint=_STREAM_HINT
@@ -216,9 +216,24 @@ def _check_schema(data: pa.Buffer) -> int:
     if schema.names != MESSAGE_SCHEMA.names or schema.types != MESSAGE_SCHEMA.types:
         wanted = ", ".join(f"{f.name}: {f.type}" for f in MESSAGE_SCHEMA)
         raise InvalidBatch(
-            f"the schema is not message/1 but ({given})"[:2000], hint=f"Send the columns ({wanted})."
+            f"the schema is not message/1: {differences}"[:2000],
+            hint=f"Cast to exactly these columns, in this order: ({wanted}). The Python client does it.",
         )
     return int(message.bytes.size)
+
+
+def _differences(schema: pa.Schema) -> str:
+    """Say column by column where a schema differs from message/1."""
+    given = dict(zip(schema.names, schema.types, strict=True))
+    wanted = dict(zip(MESSAGE_SCHEMA.names, MESSAGE_SCHEMA.types, strict=True))
+    found = [
+        f"{name!r} is {given[name]}, not {kind}"
+        for name, kind in wanted.items()
+        if name in given and given[name] != kind
+    ]
+    found += [f"{name!r} is missing (send nulls)" for name in wanted if name not in given]
+    found += [f"{name!r} is no column of it" for name in given if name not in wanted]
+    return "; ".join(found) or f"its columns come as {', '.join(schema.names)}"
 
 
 # --- opening a batch ---------------------------------------------------------------
