@@ -2,7 +2,7 @@
 
 Each size is written, read, streamed and streamed to another topic on both sides. These topics are deleted
 before the next size. A first, smaller size warms the JVM and is not told. What should stay the same is the
-rate and the bytes of disk a message; what may grow is memory, by what a broker must keep of each message.
+rate; what may grow is memory, by what a broker must keep of each message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks.kit.instrument import introduce, options, report, say
 from benchmarks.kit.spark_rows import rows_of
-from benchmarks.peers.footprint import Memory, disk_bytes
+from benchmarks.peers.footprint import Memory
 from benchmarks.peers.jobs import QUEUES, Jobs
 from benchmarks.peers.systems import Setup, both
 
@@ -26,7 +26,6 @@ WARMING: Final = 1_000_000
 def grow(setup: Setup, jobs: Jobs, rows: int) -> dict[str, Any]:
     """Write, read and stream so many rows on one side; return the rates and what they took."""
     topic = f"growth-{rows}"
-    before = disk_bytes(jobs.system.data)
     jobs.system.make_topic(topic, QUEUES)
     topics = [topic]
     works: dict[str, Callable[[], None]] = {
@@ -44,7 +43,6 @@ def grow(setup: Setup, jobs: Jobs, rows: int) -> dict[str, Any]:
             rates[name] = round(rows / (time.perf_counter() - started))
     found = {
         "rows_per_s": rates,
-        "disk_bytes_a_message": round((disk_bytes(jobs.system.data) - before) / (2 * rows)),
         "memory_mib": memory.peak_mib,
     }
     for each in topics:
@@ -61,10 +59,7 @@ def measure(setup: Setup, messages: int) -> dict[str, Any]:
         for jobs in sides:
             found = results.setdefault(f"{rows}", {})[jobs.system.name] = grow(setup, jobs, rows)
             rates = ", ".join(f"{name} {rate:,}/s" for name, rate in found["rows_per_s"].items())
-            say(
-                f"{jobs.system.name:<8} {rows:>12,} rows: {rates}; {found['disk_bytes_a_message']} bytes of "
-                f"disk a message; MiB {found['memory_mib']}"
-            )
+            say(f"{jobs.system.name:<8} {rows:>12,} rows: {rates}; MiB {found['memory_mib']}")
     return {"sizes": results}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -12,6 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.peers.systems import System
 
 QUEUES: Final = 8
+#: How long rows that were written may stay unseen, and how often that is looked at.
+VISIBLE_S: Final = 120.0
+POLL_S: Final = 0.05
 
 
 @dataclass
@@ -36,12 +40,17 @@ class Jobs:
         self._drain(self._source(self.spark.readStream, topic).writeStream.format("noop"), rows)
 
     def copy(self, topic: str, rows: int) -> str:
-        """Stream the whole backlog of a topic into a new topic; return its name."""
+        """Stream the whole backlog of a topic into a new one; return its name once readers find all rows."""
         output = f"output-{next(self._outputs)}"
         self.system.make_topic(output, QUEUES)
         source = self._source(self.spark.readStream, topic).select("value")
         options = {**self.system.to, "topic": output}
         self._drain(source.writeStream.format(self.system.format).options(**options), rows)
+        ends_at = time.monotonic() + VISIBLE_S
+        while (found := self.system.count(output)) != rows:
+            if found > rows or time.monotonic() > ends_at:
+                raise RuntimeError(f"{self.system.name}: a reader finds {found} rows of {rows}")
+            time.sleep(POLL_S)
         return output
 
     def _source(self, reader: Any, topic: str) -> DataFrame:

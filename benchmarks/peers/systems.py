@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark.sql import SparkSession
 
 from benchmarks.kit.instrument import say
@@ -38,6 +39,8 @@ class System:
     #: Makes a topic with so many queues or partitions.
     make_topic: Callable[[str, int], object]
     delete_topic: Callable[[str], None]
+    #: How many messages a reader of a topic finds now.
+    count: Callable[[str], int]
     pids: Sequence[int]
     #: Whether Spark reads and writes it in Python processes.
     in_python: bool
@@ -88,6 +91,7 @@ def _ours(cluster: LocalCluster, client: Client) -> System:
         address=",".join(cluster.nameservers),
         make_topic=lambda topic, queues: client.create_topic(topic, queues=queues),
         delete_topic=client.delete_topic,
+        count=lambda topic: sum(client.offsets_at(topic, "latest").values()),
         pids=[cluster.pid(name) for name in cluster.names],
         in_python=True,
         data=cluster.data_dir,
@@ -105,6 +109,11 @@ def _theirs(server: KafkaServer) -> System:
         for deleted in admin.delete_topics([topic]).values():
             deleted.result(_TOPIC_S)
 
+    def count(topic: str) -> int:
+        [made] = admin.list_topics(topic).topics.values()
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in made.partitions}
+        return sum(found.result(_TOPIC_S).offset for found in admin.list_offsets(asked).values())
+
     return System(
         name="Kafka",
         format="kafka",
@@ -112,6 +121,7 @@ def _theirs(server: KafkaServer) -> System:
         address=server.bootstrap,
         make_topic=make_topic,
         delete_topic=delete_topic,
+        count=count,
         pids=[server.pid],
         in_python=False,
         data=server.data,

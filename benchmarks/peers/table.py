@@ -90,11 +90,8 @@ def sizes(found: Results) -> str:
     for rows, sides in found.items():
         for name, side in sides.items():
             rates = " | ".join(rate(side["rows_per_s"][work]) for work in WORKS)
-            lines.append(
-                f"| {int(rows) / 1e6:g} M | {name} | {rates} | {side['disk_bytes_a_message']} "
-                f"| {_mib(side['memory_mib'])} |"
-            )
-    head = "| Rows | System | Write | Read | Stream | Topic to topic | Disk bytes | Peak memory, MiB |"
+            lines.append(f"| {int(rows) / 1e6:g} M | {name} | {rates} | {_mib(side['memory_mib'])} |")
+    head = "| Rows | System | Write | Read | Stream | Topic to topic | Peak memory, MiB |"
     return _rows(head, lines)
 
 

@@ -36,7 +36,7 @@ from rocketq.protocol.documents.sinks import OnDecided
 from rocketq.protocol.rules.reserved_names import is_reserved_group, is_reserved_topic
 
 #: Ranges with fewer messages in total share a partition: one more task takes longer than reading them.
-SMALL_RANGE_ROWS: Final = 4_096
+SMALL_RANGE_ROWS: Final = 32_768
 
 # --- the configurations -------------------------------------------------------------
 
