@@ -174,6 +174,51 @@ class RocketqProgram:
                     break
 
 
+def _works(
+    ours: RocketqProgram, kafka: KafkaProgram, java: RocketmqProgram
+) -> dict[str, tuple[int, list[Side]]]:
+    """Return of each work how many messages a turn has, and what the sides do."""
+    return {
+        "send": (
+            SENDS,
+            [
+                Side("send", ours.send),
+                Side("produce, flush", kafka.send),
+                Side("Java: send", lambda: java.do("send", SENDS)),
+            ],
+        ),
+        "submit": (
+            SUBMITS,
+            [
+                Side("submit", ours.submit),
+                Side("produce, a callback each", kafka.submit),
+                Side("Java: send, a callback each", lambda: java.do("async", SUBMITS)),
+            ],
+        ),
+        "Arrow": (
+            SUBMITS,
+            [
+                Side("send_batch, Arrow", ours.send_table),
+                Side("produce, a callback each", kafka.submit),
+                Side("Java: send of lists", lambda: java.do("batch", SUBMITS)),
+            ],
+        ),
+        "consume": (
+            MESSAGES,
+            [
+                Side("for message in consumer", ours.consume),
+                Side("poll loop", kafka.poll_loop),
+                Side("consume(500)", kafka.consume_many),
+                Side("Java: poll", lambda: java.do("consume", MESSAGES)),
+            ],
+        ),
+        "columns": (
+            MESSAGES,
+            [Side("consumer.arrow", ours.consume_arrow), Side("poll loop", kafka.poll_loop)],
+        ),
+    }
+
+
 def measure(chosen: Options) -> dict[str, Any]:
     bodies = data.bodies(10_000, chosen.seed).to_pylist()
     for line in (systems.ABOUT, kafka_server.ABOUT, rocketmq_server.ABOUT):
@@ -189,45 +234,7 @@ def measure(chosen: Options) -> dict[str, Any]:
         kafka.submit(BACKLOG, MESSAGES)
         ours.send_table(BACKLOG, MESSAGES)
         java.do("fill", MESSAGES)
-        works = {
-            "send": (
-                SENDS,
-                [
-                    Side("send", ours.send),
-                    Side("produce, flush", kafka.send),
-                    Side("Java: send", lambda: java.do("send", SENDS)),
-                ],
-            ),
-            "submit": (
-                SUBMITS,
-                [
-                    Side("submit", ours.submit),
-                    Side("produce, a callback each", kafka.submit),
-                    Side("Java: send, a callback each", lambda: java.do("async", SUBMITS)),
-                ],
-            ),
-            "Arrow": (
-                SUBMITS,
-                [
-                    Side("send_batch, Arrow", ours.send_table),
-                    Side("produce, a callback each", kafka.submit),
-                    Side("Java: send of lists", lambda: java.do("batch", SUBMITS)),
-                ],
-            ),
-            "consume": (
-                MESSAGES,
-                [
-                    Side("for message in consumer", ours.consume),
-                    Side("poll loop", kafka.poll_loop),
-                    Side("consume(500)", kafka.consume_many),
-                    Side("Java: poll", lambda: java.do("consume", MESSAGES)),
-                ],
-            ),
-            "columns": (
-                MESSAGES,
-                [Side("consumer.arrow", ours.consume_arrow), Side("poll loop", kafka.poll_loop)],
-            ),
-        }
+        works = _works(ours, kafka, java)
         allotment = Allotment(chosen.minutes, len(works))
         results = {
             name: interleave(name, sides, messages, chosen.turns, allotment)
