@@ -175,6 +175,10 @@ def main():
         code = run([*step, *(sys.argv[2:] if last else [])], env=env)
         if code:
             sys.exit(code)
+    if sys.argv[1] == "docs":
+        print(
+            "the site: file://" + os.path.join(ROOT, "docs", "_build", "html", "index.html"), file=sys.stderr
+        )
     if not steps:
         print("ready. Next: python3 dev.py demo | test | check", file=sys.stderr)
 

@@ -22,7 +22,7 @@ def arguments(instruction: str) -> list[str]:
 
 
 def test_every_source_of_the_image_is_in_the_tree_and_is_not_ignored() -> None:
-    lines = (FOLDER / "Containerfile.containerignore").read_text().splitlines()
+    lines = (FOLDER / "Containerfile.dockerignore").read_text().splitlines()
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     sources = [source for copy in arguments("COPY") if "--from" not in copy for source in copy.split()[:-1]]
     assert sources
