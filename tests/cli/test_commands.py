@@ -168,6 +168,20 @@ def test_a_topic_can_be_created_described_altered_listed_and_deleted(rocketq: Sh
     assert topic not in {row["topic"] for row in rocketq("topic", "list", "-o", "jsonl").lines}
 
 
+def test_the_route_of_a_topic_shows_its_brokers_and_those_that_are_away(
+    rocketq: Shell, cluster: LocalCluster, topic: str
+) -> None:
+    assert rocketq("topic", "create", topic, "--queues", "3", "--perm", "r").code == 0
+    rows = rocketq("topic", "route", topic, "-o", "json").json
+    assert [(row["broker"], row["read_queues"], row["perm"], row["state"]) for row in rows] == [
+        ("broker-a", 3, "r", ""),
+        ("broker-b", 3, "r", ""),
+    ]
+    assert [row["master"] for row in rows] == [cluster.brokers["broker-a"], cluster.brokers["broker-b"]]
+    absent = rocketq("topic", "route", f"{topic}-no", "-o", "json")
+    assert absent.code == 3
+
+
 def test_the_brokers_of_a_topic_are_chosen_and_shown(rocketq: Shell, topic: str) -> None:
     chosen = rocketq("topic", "create", topic, "--broker", "broker-b", "--cluster", "default", "-o", "json")
     assert [(row["broker"], row["brokers"]) for row in chosen.json] == [("broker-b", ["broker-b"])]

@@ -1,4 +1,4 @@
-"""`rocketq topic create|list|describe|alter|delete`."""
+"""`rocketq topic create|list|describe|route|alter|delete`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from rocketq.client import Client
     from rocketq.model import TopicConfig
     from rocketq.protocol.documents.broker import TopicDescription
+    from rocketq.protocol.documents.nameserver import TopicRoute
     from rocketq.settings_types import TopicChanges
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+NAMES_OF_PERMISSIONS: Final = {bits: name for name, bits in PERMISSIONS.items()}
+ROUTE_COLUMNS: Final = ("broker", "master", "slaves", "read_queues", "write_queues", "perm", "state")
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -170,10 +173,50 @@ def describe(name: str, nameservers: str, output: str) -> None:
     ]
     show([*rows, *absent], output)
     if output == "table":
-        say(f"{sum(row['messages'] for row in rows)} messages in {len(rows)} queues")
+        say(f"messages: {sum(row['messages'] for row in rows)}, queues: {len(rows)}")
         say(f"brokers on record: {', '.join(record) or 'unknown (rocketq topic create NAME --if-absent)'}")
         if absent:
             say("not found: away, or without the topic; see rocketq cluster")
+
+
+@topic.command("route")
+@click.argument("name", shell_complete=complete_topic)
+@nameservers_option
+@output_option
+def route(name: str, nameservers: str, output: str) -> None:
+    """Show what a NameServer tells clients of a topic: its brokers, their replicas, queues and permissions.
+
+    \b
+    Examples:
+      rocketq topic route orders
+      rocketq topic route orders -o json
+    """
+    with connect(nameservers) as client:
+        found = client.route(name)
+    show([_served(found, broker) for broker in _brokers_of(found)], output, ROUTE_COLUMNS)
+    if output == "table":
+        say(f"as {found.server or 'a NameServer'} tells it")
+
+
+def _brokers_of(found: TopicRoute) -> list[str]:
+    return sorted({one.broker for one in found.queues} | set(found.holders))
+
+
+def _served(found: TopicRoute, broker: str) -> dict[str, Any]:
+    """Return what a broker group serves of a topic; one on record that is not there has no numbers."""
+    queues, replicas = found.queue_data(broker), found.broker(broker)
+    master = None if replicas is None else replicas.master
+    others = [] if replicas is None else [each for each in replicas.addresses.values() if each != master]
+    state = "away" if queues is None else "no master" if master is None else ""
+    return {
+        "broker": broker,
+        "master": master,
+        "slaves": sorted(others),
+        "read_queues": None if queues is None else queues.read_queues,
+        "write_queues": None if queues is None else queues.write_queues,
+        "perm": None if queues is None else NAMES_OF_PERMISSIONS.get(queues.perm, str(queues.perm)),
+        "state": state,
+    }
 
 
 @topic.command("alter")
@@ -270,13 +313,12 @@ def _rows(configs: dict[str, TopicConfig]) -> list[dict[str, Any]]:
 
 
 def _row(broker: str, config: TopicConfig) -> dict[str, Any]:
-    names = {value: name for name, value in PERMISSIONS.items()}
     return {
         "topic": config.name,
         "broker": broker,
         "read_queues": config.read_queues,
         "write_queues": config.write_queues,
-        "perm": names.get(config.perm, str(config.perm)),
+        "perm": NAMES_OF_PERMISSIONS.get(config.perm, str(config.perm)),
         "retention_ms": config.retention_ms,
         "retention_bytes": config.retention_bytes,
         "message_bytes_max": config.message_bytes_max,
