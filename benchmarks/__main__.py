@@ -9,7 +9,7 @@ from typing import Final
 
 ALL: Final = (
     "append", "pull", "backlog", "filters", "spark_read", "spark_stream_read", "spark_footprint",
-    "spark_write", "spark_sink", "spark_small_batches",
+    "spark_write", "spark_sink", "spark_small_batches", "spark_first_use",
     "sync_send", "accumulated_sends", "small_sends", "group_commit", "tag_filter", "key_index", "restart",
     "many_queues", "cold_reads", "group_consume", "idle_members", "delayed", "retried", "transactions",
     "leases", "idempotent", "trace", "asyncio_clients",

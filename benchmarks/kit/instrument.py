@@ -61,6 +61,11 @@ class Options:
     #: What all turns may take together, where a benchmark bounds that.
     minutes: float = 0.0
 
+    def document(self) -> dict[str, float]:
+        """What was chosen, without what this benchmark has no option for."""
+        sizes = {"seconds": self.seconds, "messages": self.messages, "minutes": self.minutes}
+        return {"turns": self.turns, "seed": self.seed} | {name: size for name, size in sizes.items() if size}
+
 
 @dataclass(slots=True)
 class Contestant:
@@ -193,9 +198,7 @@ def report(name: str, chosen: Options, results: dict[str, Any]) -> None:
     document = {
         "benchmark": name,
         "command": " ".join(["python -m", f"benchmarks.{name}", *sys.argv[1:]]),
-        "seconds": chosen.seconds,
-        "turns": chosen.turns,
-        "seed": chosen.seed,
+        **chosen.document(),
         "environment": environment(),
         "results": results,
     }

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.peers [NAME ...] [--turns N] [--minutes M]`: run all comparisons or the named ones.
+"""`python -m benchmarks.peers [NAME ...] [options of these]`: run all comparisons or the named ones.
 
-They run in a Python that is made for them. A comparison takes no more turns than fit into its minutes.
+They run in a Python that is made for them. Options are for comparisons that are named: `--help` after a name
+prints what it has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from benchmarks.peers import packages
 
-ALL: Final = ("python_clients", "spark_jobs")
+ALL: Final = ("python_clients", "spark_jobs", "steady_streams", "growth")
 
 
 def main() -> int:

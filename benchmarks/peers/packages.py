@@ -12,6 +12,7 @@ KAFKA: Final = "4.1.1"
 #: The newest PySpark that has a Kafka connector of its own version; both systems run on it.
 PYSPARK: Final = "4.2.0"
 CONFLUENT_KAFKA: Final = "2.16.1"
+ROCKETMQ: Final = "5.5.0"
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -55,6 +56,14 @@ def spark_connector() -> list[Path]:
     folder = jars("org.apache.spark", "spark-sql-kafka-0-10_2.13", PYSPARK)
     wanted = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
     return [jar for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(wanted)]
+
+
+def rocketmq_options(home: Path) -> list[str]:
+    """Return the JVM options of RocketMQ's programs: their jars, and where they write their logs."""
+    folders = [
+        jars("org.apache.rocketmq", f"rocketmq-{part}", ROCKETMQ) for part in ("broker", "namesrv", "client")
+    ]
+    return [f"-Duser.home={home}", "-cp", ":".join(f"{folder}/*" for folder in folders)]
 
 
 def python() -> Path:

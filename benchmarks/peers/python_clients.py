@@ -1,11 +1,14 @@
-"""Programs of Python without Spark: rocketq's client against confluent-kafka (librdkafka, in C).
+"""Programs without Spark: rocketq's client, confluent-kafka (librdkafka, in C) and RocketMQ's client in Java.
 
 One thread of one program, messages of 100 bytes, 4 queues or partitions, one broker each, no sync a write.
 
-    send        one message, its receipt, the next: `Producer.send`; `produce` and `flush` with linger 0
-    submit      messages one by one, a receipt or callback for each
-    Arrow       the same messages as a table, against `produce` with a callback each
-    consume     a backlog as objects: `for message in consumer`; `poll` in a loop, and `consume(500)`
+    send        one message, its receipt, the next: `Producer.send`; `produce` and `flush` with linger 0;
+                Java's `send`
+    submit      messages one by one, a receipt or callback for each; Java's `send` with a `SendCallback`
+    Arrow       the same messages as a table, against `produce` with a callback each; in Java lists
+                of 1,000
+    consume     a backlog as objects: `for message in consumer`; `poll` in a loop, and `consume(500)`; Java's
+                `DefaultLitePullConsumer.poll`
     columns     the same backlog as Arrow batches, against the `poll` loop
 """
 
@@ -20,8 +23,11 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.kit import data
-from benchmarks.kit.instrument import Options, introduce, options, report
+from benchmarks.kit.instrument import Options, introduce, options, report, say
+from benchmarks.peers import kafka_server, rocketmq_server, systems
 from benchmarks.peers.kafka_server import KafkaServer
+from benchmarks.peers.rocketmq_program import RocketmqProgram
+from benchmarks.peers.rocketmq_server import RocketmqServer
 from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
 from rocketq import Client, LocalCluster
 from rocketq.producing.producer import Producer
@@ -54,9 +60,9 @@ class KafkaProgram:
     def send(self) -> None:
         failed: list[Any] = []
         for body in self.bodies[:SENDS]:
-            self._sender.produce(TOPIC, body, on_delivery=lambda error, _: error and failed.append(error))
+            self._sender.produce(TOPIC, body, on_delivery=lambda error, _: failed.append(error))
             self._sender.flush()
-        assert not failed
+        assert not any(failed)
 
     def submit(self, topic: str = TOPIC, messages: int = SUBMITS) -> None:
         delivered = 0
@@ -168,53 +174,81 @@ class RocketqProgram:
                     break
 
 
+def _works(
+    ours: RocketqProgram, kafka: KafkaProgram, java: RocketmqProgram
+) -> dict[str, tuple[int, list[Side]]]:
+    """Return of each work how many messages a turn has, and what the sides do."""
+    return {
+        "send": (
+            SENDS,
+            [
+                Side("send", ours.send),
+                Side("produce, flush", kafka.send),
+                Side("Java: send", lambda: java.do("send", SENDS)),
+            ],
+        ),
+        "submit": (
+            SUBMITS,
+            [
+                Side("submit", ours.submit),
+                Side("produce, a callback each", kafka.submit),
+                Side("Java: send, a callback each", lambda: java.do("async", SUBMITS)),
+            ],
+        ),
+        "Arrow": (
+            SUBMITS,
+            [
+                Side("send_batch, Arrow", ours.send_table),
+                Side("produce, a callback each", kafka.submit),
+                Side("Java: send of lists", lambda: java.do("batch", SUBMITS)),
+            ],
+        ),
+        "consume": (
+            MESSAGES,
+            [
+                Side("for message in consumer", ours.consume),
+                Side("poll loop", kafka.poll_loop),
+                Side("consume(500)", kafka.consume_many),
+                Side("Java: poll", lambda: java.do("consume", MESSAGES)),
+            ],
+        ),
+        "columns": (
+            MESSAGES,
+            [Side("consumer.arrow", ours.consume_arrow), Side("poll loop", kafka.poll_loop)],
+        ),
+    }
+
+
 def measure(chosen: Options) -> dict[str, Any]:
     bodies = data.bodies(10_000, chosen.seed).to_pylist()
+    for line in (systems.ABOUT, kafka_server.ABOUT, rocketmq_server.ABOUT):
+        say(f"   {line}")
     with (
         KafkaServer() as server,
+        RocketmqServer(PARTITIONS) as rocketmq,
         LocalCluster(brokers=1) as cluster,
         Client(cluster.nameservers) as client,
     ):
         kafka, ours = KafkaProgram(server.bootstrap, bodies), RocketqProgram(client, bodies)
+        java = RocketmqProgram(rocketmq.nameserver, TOPIC, BACKLOG)
         kafka.submit(BACKLOG, MESSAGES)
         ours.send_table(BACKLOG, MESSAGES)
-        works = {
-            "send": (SENDS, [Side("send", ours.send), Side("produce, flush", kafka.send)]),
-            "submit": (
-                SUBMITS,
-                [Side("submit", ours.submit), Side("produce, a callback each", kafka.submit)],
-            ),
-            "Arrow": (
-                SUBMITS,
-                [Side("send_batch, Arrow", ours.send_table), Side("produce, a callback each", kafka.submit)],
-            ),
-            "consume": (
-                MESSAGES,
-                [
-                    Side("for message in consumer", ours.consume),
-                    Side("poll loop", kafka.poll_loop),
-                    Side("consume(500)", kafka.consume_many),
-                ],
-            ),
-            "columns": (
-                MESSAGES,
-                [Side("consumer.arrow", ours.consume_arrow), Side("poll loop", kafka.poll_loop)],
-            ),
-        }
+        java.do("fill", MESSAGES)
+        works = _works(ours, kafka, java)
         allotment = Allotment(chosen.minutes, len(works))
         results = {
             name: interleave(name, sides, messages, chosen.turns, allotment)
             for name, (messages, sides) in works.items()
         }
         kafka.close()
-        return results
+        java.close()
+        return {"works": results}
 
 
 def main() -> None:
     chosen = options(
         "peers.python_clients",
-        "Programs of Python, beside confluent-kafka.",
-        seconds=0,
+        "Programs of Python, beside confluent-kafka and RocketMQ's Java client.",
         turns=4,
         minutes=MINUTES,
     )

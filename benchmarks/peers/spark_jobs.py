@@ -1,135 +1,108 @@
 """Spark jobs: rocketq's data source against Spark's own Kafka connector, in one session, local[2].
 
-Rows of 100 bytes, 8 queues or partitions, one broker each, no sync for a write.
+8 queues or partitions, one broker each, no sync for a write. Rows of 100 bytes, and flights as JSON.
 
     write literal     a batch write of one constant value: the generator costs nearly nothing
     write computed    a batch write of values that the JVM makes of each row's number
+    write flights     a batch write of documents from a Parquet file
     read, value       a batch read of the column `value`
     read, all         a batch read of all columns
+    read flights      a batch read of the documents
     stream            a stream over the same backlog, `availableNow`
     topic to topic    a stream from one topic into another: rocketq exactly once, Kafka at least once, since
                       its sink offers no more
 
-Each write goes into the same topic again. A stream's turn has a checkpoint of its own.
+Each write goes into the same topic again. A stream's turn has a checkpoint of its own. `disk bytes` is what a
+message of a backlog takes on the broker's disk, all its files together.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-from benchmarks.kit import data
-from benchmarks.kit.instrument import Options, introduce, options, report
-from benchmarks.peers import packages
-from benchmarks.peers.kafka_server import KafkaServer
+from benchmarks.kit.instrument import Options, introduce, options, report, say
+from benchmarks.kit.spark_rows import rows_of
+from benchmarks.peers.footprint import Memory, disk_bytes
+from benchmarks.peers.jobs import QUEUES, Jobs
 from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
-from pyspark_rocketq.session.local_session import local_session
-from rocketq import Client, LocalCluster
+from benchmarks.peers.spark_rows import flights_of
+from benchmarks.peers.systems import Setup, both
 
-QUEUES: Final = 8
 ROWS: Final = 2_000_000
-OURS: Final = "rocketq"
-THEIRS: Final = "Kafka"
 
 
-class Jobs:
-    """The jobs of one system: what to write to and to read from, by Spark's options."""
-
-    def __init__(
-        self, spark: SparkSession, name: str, to: dict[str, str], make: Callable[[str], None]
-    ) -> None:
-        self.spark = spark
-        self.name = name
-        self.to = to
-        self.make = make
-        self.outputs = count()
-
-    def write(self, rows: DataFrame, topic: str = "written") -> None:
-        rows.write.format(self.name).mode("append").options(**self.to).option("topic", topic).save()
-
-    def _source(self, reader: Any) -> DataFrame:
-        given = {**self.to, "subscribe": "backlog", "startingOffsets": "earliest"}
-        return reader.format(self.name).options(**given).load()
-
-    def read(self, *columns: str) -> None:
-        self._source(self.spark.read).select(*columns).write.format("noop").mode("overwrite").save()
-
-    def _drain(self, writer: Any) -> None:
-        with tempfile.TemporaryDirectory(prefix="peers-") as checkpoint:
-            query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-            query.awaitTermination()
-            read = sum(progress.numInputRows for progress in query.recentProgress)
-        if read != ROWS:
-            raise RuntimeError(f"{self.name} read {read} rows, {ROWS} were there")
-
-    def stream(self) -> None:
-        self._drain(self._source(self.spark.readStream).writeStream.format("noop"))
-
-    def topic_to_topic(self) -> None:
-        topic = f"output-{next(self.outputs)}"
-        self.make(topic)
-        rows = self._source(self.spark.readStream).select("value")
-        self._drain(rows.writeStream.format(self.name).options(**self.to).option("topic", topic))
+def fill(sides: list[Jobs], backlogs: dict[str, tuple[DataFrame, int]]) -> dict[str, dict[str, int]]:
+    """Write each backlog on each side; return the disk bytes a message of each, by the side's name."""
+    taken: dict[str, dict[str, int]] = {}
+    for jobs in sides:
+        for topic, (rows, number) in backlogs.items():
+            before = disk_bytes(jobs.system.data)
+            jobs.system.make_topic(topic, QUEUES)
+            jobs.write(rows, topic)
+            size = round((disk_bytes(jobs.system.data) - before) / number)
+            taken.setdefault(topic, {})[jobs.system.name] = size
+            say(f"   {jobs.system.name}: a message of {topic} takes {size} bytes of disk")
+    return taken
 
 
-def measure(chosen: Options, spark: SparkSession, ours: Jobs, theirs: Jobs) -> dict[str, Any]:
-    numbers = spark.range(0, ROWS, 1, QUEUES)
-    literal = numbers.select(F.lit(b"x" * data.BODY_BYTES).alias("value"))
-    computed = numbers.select(
-        F.lpad(F.col("id").cast("string"), data.BODY_BYTES, "x").cast("binary").alias("value")
-    )
-    for jobs in (ours, theirs):
-        for topic in ("written", "backlog"):
-            jobs.make(topic)
-        jobs.write(literal, "backlog")
-    works: dict[str, Callable[[Jobs], None]] = {
-        "write literal": lambda jobs: jobs.write(literal),
-        "write computed": lambda jobs: jobs.write(computed),
-        "read, value": lambda jobs: jobs.read("value"),
-        "read, all": lambda jobs: jobs.read("*"),
-        "stream": Jobs.stream,
-        "topic to topic": Jobs.topic_to_topic,
+def measure(chosen: Options, setup: Setup, directory: Path) -> dict[str, Any]:
+    rows = chosen.messages
+    literal, computed = (rows_of(setup.spark, kind, rows) for kind in ("literal", "computed"))
+    flights, flown = flights_of(setup.spark, directory)
+    sides = [Jobs(setup.spark, setup.ours), Jobs(setup.spark, setup.theirs)]
+    taken = fill(sides, {"backlog": (literal, rows), "flights": (flights, flown)})
+    for jobs in sides:
+        jobs.system.make_topic("written", QUEUES)
+    works: dict[str, tuple[int, Callable[[Jobs], None]]] = {
+        "write literal": (rows, lambda jobs: jobs.write(literal, "written")),
+        "write computed": (rows, lambda jobs: jobs.write(computed, "written")),
+        "write flights": (flown, lambda jobs: jobs.write(flights, "written")),
+        "read, value": (rows, lambda jobs: jobs.read("backlog", "value")),
+        "read, all": (rows, lambda jobs: jobs.read("backlog", "*")),
+        "read flights": (flown, lambda jobs: jobs.read("flights", "value")),
+        "stream": (rows, lambda jobs: jobs.stream("backlog", rows)),
+        "topic to topic": (rows, lambda jobs: jobs.copy("backlog", rows)),
     }
-    results = {}
+    results: dict[str, Any] = {}
     allotment = Allotment(chosen.minutes, len(works))
-    for name, work in works.items():
-        sides = [Side(OURS, lambda work=work: work(ours)), Side(THEIRS, lambda work=work: work(theirs))]  # type: ignore[misc]
-        results[name] = interleave(name, sides, ROWS, chosen.turns, allotment)
-    return results
+    for name, (number, work) in works.items():
+        # Default arguments bind this round's work, not the last one's.
+        turns = [
+            Side(jobs.system.name, lambda jobs=jobs, work=work: work(jobs))  # type: ignore[misc]
+            for jobs in sides
+        ]
+        results[name] = interleave(name, turns, number, chosen.turns, allotment)
+    return {"works": results, "disk_bytes_a_message": taken, "memory_mib": _memory(setup, sides, rows)}
+
+
+def _memory(setup: Setup, sides: list[Jobs], rows: int) -> dict[str, dict[str, int]]:
+    """Stream topic to topic once more on each side; return the peak memory of its processes."""
+    peaks = {}
+    for jobs in sides:
+        other = setup.other(jobs.system)
+        with Memory(jobs.system.pids, setup.jvm, other.pids, in_python=jobs.system.in_python) as memory:
+            jobs.copy("backlog", rows)
+        peaks[jobs.system.name] = memory.peak_mib
+        say(f"   {jobs.system.name}: memory in MiB, topic to topic: {memory.peak_mib}")
+    return peaks
 
 
 def main() -> None:
-    about = "Spark jobs, beside Spark's Kafka connector."
-    chosen = options("peers.spark_jobs", about, seconds=0, turns=5, minutes=MINUTES)
+    chosen = options(
+        "peers.spark_jobs",
+        "Spark jobs, beside Spark's Kafka connector.",
+        turns=5,
+        messages=ROWS,
+        minutes=MINUTES,
+    )
     introduce("peers.spark_jobs")
-    jars = ",".join(map(str, packages.spark_connector()))
-    with (
-        KafkaServer() as server,
-        LocalCluster(brokers=1) as cluster,
-        Client(cluster.nameservers) as client,
-    ):
-        admin = AdminClient({"bootstrap.servers": server.bootstrap})
-
-        def make_partitions(topic: str) -> None:
-            for made in admin.create_topics([NewTopic(topic, QUEUES, 1)]).values():
-                made.result(60)
-
-        def make_queues(topic: str) -> None:
-            client.create_topic(topic, queues=QUEUES)
-
-        spark = local_session("peers", cores=2, **{"spark.jars": jars})
-        try:
-            ours = Jobs(spark, "rocketq", {"nameservers": ",".join(cluster.nameservers)}, make_queues)
-            theirs = Jobs(spark, "kafka", {"kafka.bootstrap.servers": server.bootstrap}, make_partitions)
-            results = measure(chosen, spark, ours, theirs)
-        finally:
-            spark.stop()
+    with both("peers-jobs") as setup, TemporaryDirectory(prefix="peers-flights-") as directory:
+        results = measure(chosen, setup, Path(directory))
     report("peers.spark_jobs", chosen, results)
 
 

@@ -1,6 +1,6 @@
 """`python -m benchmarks.peers.table FILE.json [--plot FILE.svg]`: what a comparison found, for a page.
 
-Prints a table in Markdown, and the line that says where it was measured. With `--plot` it draws the warm
+Prints tables in Markdown, and the line that says where it was measured. With `--plot` it draws the warm
 rates of each work as bars. The fastest side of a work has a bar of length 1, since works differ tenfold.
 """
 
@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Results = dict[str, Any]
+#: What is done with each size of a topic.
+WORKS: Final = ("write", "read", "stream", "topic to topic")
 
 
 def rate(messages_per_s: float) -> str:
@@ -23,14 +27,15 @@ def rate(messages_per_s: float) -> str:
     return f"{messages_per_s:,.0f}/s"
 
 
-def table(results: Results) -> str:
+def _rows(head: str, lines: Iterable[str]) -> str:
+    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *lines])
+
+
+def works(found: Results) -> str:
     """Return a row for each work and side that is not the first: rates, their ratio, processor time."""
-    lines = [
-        "| Work | Ours, warm (cold) | Theirs, warm (cold) | Ratio | Processor s a million, ours / theirs |",
-        "|---|---|---|---|---|",
-    ]
-    for work, found in results.items():
-        ours, *others = found["sides"].items()
+    lines = []
+    for work, result in found.items():
+        ours, *others = result["sides"].items()
         for name, theirs in others:
             costs = ours[1]["processor_s_a_million"], theirs["processor_s_a_million"]
             lines.append(
@@ -38,11 +43,66 @@ def table(results: Results) -> str:
                 f"| {ours[1]['warm'] / theirs['warm']:.2f} "
                 f"| {costs[0]:.2f} / {costs[1]:.2f}, {costs[0] / costs[1]:.2f} |"
             )
-    return "\n".join(lines)
+    head = "| Work | Ours, warm (cold) | Theirs, warm (cold) | Ratio | Processor s a million, ours / theirs |"
+    return _rows(head, lines)
 
 
 def _rates(side: Results) -> str:
     return f"{rate(side['warm'])} ({rate(side['cold'])})"
+
+
+def disk(found: Results) -> str:
+    lines = [
+        f"| {topic} | {name} | {size:,} |" for topic, sides in found.items() for name, size in sides.items()
+    ]
+    return _rows("| Topic | System | Bytes of disk a message |", lines)
+
+
+def memory(found: Results) -> str:
+    lines = [f"| {name} | {_mib(peaks)} |" for name, peaks in found.items()]
+    return _rows("| System | Peak memory, MiB |", lines)
+
+
+def _mib(peaks: Results) -> str:
+    return ", ".join(f"{kind} {mib:,}" for kind, mib in peaks.items())
+
+
+def streams(found: Results) -> str:
+    """Return a row for each rate and side; of several turns the medians."""
+    lines = []
+    for case, sides in found.items():
+        for name, turns in sides.items():
+            late = {part: [turn["latency_ms"][part] for turn in turns] for part in turns[0]["latency_ms"]}
+            told = " / ".join(f"{statistics.median(values):,.0f}" for values in late.values())
+            cores = statistics.median(turn["processor_cores"] for turn in turns)
+            sending = statistics.median(turn["sender_processor_cores"] for turn in turns)
+            peaks = _mib(turns[-1]["memory_mib"])
+            lines.append(f"| {case} | {name} | {told} | {cores:.2f} | {sending:.2f} | {peaks} |")
+    head = (
+        "| Stream | System | Latency, ms: p50 / p99 / max | Processors | of the sender | Peak memory, MiB |"
+    )
+    return _rows(head, lines)
+
+
+def sizes(found: Results) -> str:
+    """Return a row for each size of a topic and side."""
+    lines = []
+    for rows, sides in found.items():
+        for name, side in sides.items():
+            rates = " | ".join(rate(side["rows_per_s"][work]) for work in WORKS)
+            lines.append(f"| {int(rows) / 1e6:g} M | {name} | {rates} | {_mib(side['memory_mib'])} |")
+    head = "| Rows | System | Write | Read | Stream | Topic to topic | Peak memory, MiB |"
+    return _rows(head, lines)
+
+
+#: Which part of the results makes which table.
+TABLES: Final[dict[str, Callable[[Results], str]]] = {
+    "works": works,
+    "disk_bytes_a_message": disk,
+    "memory_mib": memory,
+    "streams": streams,
+    "sizes": sizes,
+}
 
 
 def measured_on(document: Results) -> str:
@@ -52,7 +112,7 @@ def measured_on(document: Results) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"load {machine['load_average'][0]} at the end; Python {about['python']}, "
-        f"PySpark {versions['pyspark']}, pyarrow {versions['pyarrow']}; {document['turns']} turns at most; "
+        f"PySpark {versions['pyspark']}, pyarrow {versions['pyarrow']}; "
         f"{about['time'][:10]}; {document['command']}"
     )
 
@@ -91,16 +151,19 @@ def plot(results: Results, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peers.table", description="A comparison as a table."
+        prog="python -m benchmarks.peers.table", description="A comparison as tables."
     )
     parser.add_argument("file", type=Path, help="what a comparison wrote with --json")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw the warm rates")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw the warm rates of the works")
     chosen = parser.parse_args()
     document = json.loads(chosen.file.read_text())
-    print(table(document["results"]))
-    print(f"\n{measured_on(document)}")
+    results = document["results"]
+    for part, table in TABLES.items():
+        if part in results:
+            print(f"{table(results[part])}\n")
+    print(measured_on(document))
     if chosen.plot is not None:
-        plot(document["results"], chosen.plot)
+        plot(results["works"], chosen.plot)
 
 
 if __name__ == "__main__":
