@@ -17,9 +17,10 @@ def test_the_page_of_documents_has_the_fields_of_the_code() -> None:
 def test_a_field_has_its_type_its_unit_its_default_and_what_its_comment_says() -> None:
     page = documents_page.written()
     assert "| `topics` | list of [TopicConfig](#topicconfig) |  | required |" in page
+    assert "| `read_queues` | integer | required |" in page
     assert "| `lease_ms` | integer | ms | `12000` |" in page
     assert "| `stored_from_us` | integer or null | µs since 1970 | `null` |" in page
-    assert "| `timers` | list of text |  | absent |" in page
+    assert "| `timers` | list of text | absent |" in page
     assert "| `session_timeout_ms` | integer or null | ms | `null` | None: that of the broker." in page
     assert "| `expired` | Its time is over." in page
 

@@ -157,6 +157,8 @@ def _description(document: type) -> list[str]:
 
 def _values(document: type[Enum]) -> list[str]:
     said = _comments(document)
+    if not any(said.values()):
+        return [f"One of {', '.join(f'`{each.value}`' for each in document)}."]
     rows = [f"| `{each.value}` | {said.get(each.name, '')} |" for each in document]
     return ["| Value | Meaning |", "|---|---|", *rows]
 
@@ -165,15 +167,21 @@ def _fields(document: type, heads: dict[type, str]) -> list[str]:
     shape = types.type_info(document)
     assert isinstance(shape, types.StructType | types.DataclassType)
     said = _comments(document)
-    rows = [
-        f"| `{each.encode_name}` | {_kind(each.type, heads)} | {_unit(each)} | {_default(each)} "
-        f"| {said.get(each.name, '')} |"
+    rows = [["Field", "JSON", "Unit", "Default", ""]]
+    rows += [
+        [
+            f"`{each.encode_name}`",
+            _kind(each.type, heads),
+            _unit(each),
+            _default(each),
+            said.get(each.name, ""),
+        ]
         for each in shape.fields
     ]
-    if not any(said.values()):
-        rows = [row.removesuffix("|  |") + "|" for row in rows]
-        return ["| Field | JSON | Unit | Default |", "|---|---|---|---|", *rows]
-    return ["| Field | JSON | Unit | Default | |", "|---|---|---|---|---|", *rows]
+    # A column in which no field has anything is left out.
+    kept = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    lines = ["| " + " | ".join(row) + " |" for row in zip(*kept, strict=True)]
+    return [lines[0], "|" + "---|" * len(kept), *lines[1:]]
 
 
 def _kind(of: types.Type, heads: dict[type, str]) -> str:
