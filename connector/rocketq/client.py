@@ -358,12 +358,19 @@ class Client:
         )
         return self._topics.create(topic, request, brokers=brokers, cluster=cluster)
 
-    def alter_topic(self, topic: str, **changes: Unpack[TopicChanges]) -> dict[str, TopicConfig]:
+    def alter_topic(
+        self, topic: str, *, queues: int | None = None, **changes: Unpack[TopicChanges]
+    ) -> dict[str, TopicConfig]:
         """Change a topic on every broker that has it; `changes` are the fields of AlterTopicRequest.
 
-        Fewer read queues raise UnreadMessages while those that go hold messages, unless `force=True`.
+        `queues` is short for as many `read_queues` and `write_queues`, as in `create_topic`. Fewer read
+        queues raise UnreadMessages while those that go hold messages, unless `force=True`.
         """
-        check_names(AlterTopicRequest, changes)
+        check_names(AlterTopicRequest, changes, also=("queues",))
+        if queues is not None:
+            if "read_queues" in changes or "write_queues" in changes:
+                raise InvalidConfiguration("queues", queues, "it is given beside read_queues or write_queues")
+            changes["read_queues"] = changes["write_queues"] = queues
         return self._topics.alter(topic, AlterTopicRequest(**changes))
 
     def remove_topic_broker(self, topic: str, broker: str, *, force: bool = False) -> dict[str, TopicConfig]:

@@ -50,6 +50,10 @@ def test_an_altered_topic_is_altered_everywhere(mq: Client, topic: str) -> None:
     assert {c.write_queues for c in changed.values()} == {2}
     described = mq.describe_topic(topic)
     assert {len(d.queues) for d in described.values()} == {2}
+    more = mq.alter_topic(topic, queues=3)
+    assert {(c.write_queues, c.read_queues) for c in more.values()} == {(3, 3)}
+    with pytest.raises(InvalidConfiguration, match="beside read_queues"):
+        mq.alter_topic(topic, queues=4, read_queues=5)
 
 
 def test_a_deleted_topic_is_gone_everywhere_and_may_be_made_anew(mq: Client, topic: str) -> None:

@@ -320,7 +320,7 @@ def _move(name: str, move: Any, dry_run: bool, yes: bool, nameservers: str, outp
             found = move(admin, False)
     if dry_run or yes or output != "table":
         show([asdict(each) for each in found], output, MOVE_COLUMNS)
-    say(f"{'would move' if dry_run else 'moved'} {name} in {len(found)} queues")
+    say(f"{'would move' if dry_run else 'moved'} {name}; queues: {len(found)}")
 
 
 def _queue(text: str) -> tuple[str, int]:

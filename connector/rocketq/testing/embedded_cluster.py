@@ -64,6 +64,7 @@ class EmbeddedCluster:
     ) -> None:
         """Describe the cluster; nothing runs before `start`.
 
+        A broker group has one replica here; `rocketq.LocalCluster(replicas=3)` has several.
         `settings` are those of every broker, as docs/configuration.md names them: {"default_queues": 1}.
         Without `data_dir` the messages are in a temporary directory, which `close` removes.
         """
