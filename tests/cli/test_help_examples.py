@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,10 +22,13 @@ from rocketq.admin.live_masters import LiveMasters
 from rocketq.net.route_cache import RouteCache
 from rocketq.net.transport import Transport
 from tests.support.command_line import all_commands, leaves
+from tests.support.conditions import wait_until
 
 #: Ids in the examples, which a test replaces by those of its own.
 TIMER_ID: Final = "broker-a:orders:0:@40960.0"
 TRANSACTION: Final = "5f0c7b1e2d3a4c5b8e9f0a1b2c3d4e5f"
+RECEIPT: Final = "broker-a:orders:0:17:4"
+LETTER: Final = "broker-a:%DLQ%billing:0:17"
 UNIQUE_ID: Final = "9B1F00C4000A5F19A7E3B1C2D00000000001"
 #: What starts servers, or asks for what this machine does not have: it is only understood.
 NOT_RUN: Final = re.compile(
@@ -35,7 +39,8 @@ NOT_RUN: Final = re.compile(
 CONTEXTS: Final = '[contexts]\nlocal.nameservers = "http://a"\nold.nameservers = "http://b"\n'
 #: What a command that asks before it acts is answered.
 ANSWERS: Final = {"topic delete": "orders", "group delete": "billing", "group reset": "billing",
-                  "group clone": "billing-2", "sink": "orders-copy", "tx": TRANSACTION}  # fmt: skip
+                  "group clone": "billing-2", "dlq resend": "billing", "sink": "orders-copy",
+                  "tx": TRANSACTION}  # fmt: skip
 
 
 COMMANDS: Final = all_commands()
@@ -70,6 +75,23 @@ def orders() -> Iterator[LocalCluster]:
         yield running
 
 
+def dead_letter(mq: Client) -> str:
+    """Have a message of the group fail for good; return the id of its letter."""
+    letters = mq.dead_letters("billing")
+    with mq.consumer("billing", "orders", ack="manual", max_attempts=1) as consumer:
+        [message, *_] = consumer.poll(max_messages=1, timeout_ms=60_000)
+        message.nack(reason="no stock")
+        wait_until(lambda: sum(letters.count().values()) > 0)
+    return next(iter(letters.list())).letter_id
+
+
+def receipt(mq: Client) -> str:
+    """Lease a message to the group; return its receipt handle."""
+    with mq.simple_consumer("billing", "orders") as consumer:
+        [message, *_] = consumer.receive(max_messages=1)
+        return message.receipt_handle
+
+
 def prepared(cluster: LocalCluster, example: str) -> str:
     """Make what the examples speak of; return the example with the ids that things have here."""
     with Client(cluster.nameservers, trace=True) as mq, mq.producer() as producer:
@@ -85,8 +107,13 @@ def prepared(cluster: LocalCluster, example: str) -> str:
         for queue in (0, 3):
             producer.send_batch("orders", [paid] * 20, queue=MessageQueue("orders", "broker-a", queue))
         with mq.pull_consumer("orders", group="billing") as consumer:
-            consumer.poll()
+            # Some messages are left for examples that read as the group.
+            consumer.poll(max_messages=5)
             consumer.commit()
+        if "rocketq dlq" in example:
+            example = example.replace(LETTER, dead_letter(mq))
+        if RECEIPT in example:
+            example = example.replace(RECEIPT, receipt(mq))
         if "timer" in example:
             delayed = producer.send("orders", b"later", delay="1h")
             example = example.replace(TIMER_ID, delayed.message_id)
@@ -102,7 +129,7 @@ def prepared(cluster: LocalCluster, example: str) -> str:
                 for each in LiveMasters(transport, RouteCache(cluster.nameservers, transport)).apis():
                     each.register_sink("orders-copy", "broker-a")
                     if each.broker == "broker-a":
-                        each.begin_run("orders-copy", "run-1", "query-1")
+                        each.begin_run("orders-copy", f"run-{uuid.uuid4().hex}", "query-1")
         if UNIQUE_ID in example or "rocketq trace" in example:
             sent = producer.send("orders", b"x", queue=MessageQueue("orders", "broker-a", 3))
             assert mq.tracing is not None
