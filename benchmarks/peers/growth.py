@@ -15,7 +15,7 @@ from benchmarks.kit.instrument import introduce, options, report, say
 from benchmarks.kit.spark_rows import rows_of
 from benchmarks.peers.footprint import Memory
 from benchmarks.peers.jobs import QUEUES, Jobs
-from benchmarks.peers.systems import Setup, both
+from benchmarks.peers.systems import BOTH, Setup, both
 
 #: Parts of `--messages`, the largest size.
 PARTS: Final = (0.02, 0.2, 1.0)
@@ -68,7 +68,7 @@ def main() -> None:
     introduce("peers.growth")
     with both("peers-growth") as setup:
         results = measure(setup, chosen.messages)
-    report("peers.growth", chosen, results)
+    report("peers.growth", chosen, {"systems": BOTH, **results})
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ PARTITIONS: Final = 4
 SENDS: Final = 3_000
 SUBMITS: Final = 300_000
 MESSAGES: Final = 2_000_000
+#: What a reader has to know of the three systems.
+SYSTEMS: Final = (systems.ABOUT, kafka_server.ABOUT, rocketmq_server.ABOUT)
 #: Polls of confluent-kafka that find nothing before a turn is called broken.
 EMPTY_POLLS_MAX: Final = 30
 
@@ -221,7 +223,7 @@ def _works(
 
 def measure(chosen: Options) -> dict[str, Any]:
     bodies = data.bodies(10_000, chosen.seed).to_pylist()
-    for line in (systems.ABOUT, kafka_server.ABOUT, rocketmq_server.ABOUT):
+    for line in SYSTEMS:
         say(f"   {line}")
     with (
         KafkaServer() as server,
@@ -242,7 +244,7 @@ def measure(chosen: Options) -> dict[str, Any]:
         }
         kafka.close()
         java.close()
-        return {"works": results}
+        return {"systems": SYSTEMS, "works": results}
 
 
 def main() -> None:

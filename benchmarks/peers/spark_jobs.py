@@ -31,7 +31,7 @@ from benchmarks.peers.footprint import Memory, disk_bytes
 from benchmarks.peers.jobs import QUEUES, Jobs
 from benchmarks.peers.sides import MINUTES, Allotment, Side, interleave
 from benchmarks.peers.spark_rows import flights_of
-from benchmarks.peers.systems import Setup, both
+from benchmarks.peers.systems import BOTH, Setup, both
 
 ROWS: Final = 2_000_000
 
@@ -103,7 +103,7 @@ def main() -> None:
     introduce("peers.spark_jobs")
     with both("peers-jobs") as setup, TemporaryDirectory(prefix="peers-flights-") as directory:
         results = measure(chosen, setup, Path(directory))
-    report("peers.spark_jobs", chosen, results)
+    report("peers.spark_jobs", chosen, {"systems": BOTH, **results})
 
 
 if __name__ == "__main__":

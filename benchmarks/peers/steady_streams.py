@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from benchmarks.kit.instrument import Options, introduce, options, report, say
 from benchmarks.kit.spark_ceilings import descendants_cpu
 from benchmarks.peers.footprint import Memory
-from benchmarks.peers.systems import Setup, System, both
+from benchmarks.peers.systems import BOTH, Setup, System, both
 
 SECONDS: Final = 120.0
 #: Of the stream's begin, not counted.
@@ -172,7 +172,7 @@ def main() -> None:
     introduce("peers.steady_streams")
     with both("peers-streams") as setup:
         results = measure(chosen, setup)
-    report("peers.steady_streams", chosen, results)
+    report("peers.steady_streams", chosen, {"systems": BOTH, **results})
 
 
 if __name__ == "__main__":

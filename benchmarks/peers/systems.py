@@ -23,6 +23,8 @@ from pyspark_rocketq.session.local_session import local_session
 from rocketq import Client, LocalCluster
 
 ABOUT: Final = "rocketq: one NameServer, one broker, one replica, asynchronous flush"
+#: What a reader of a comparison of Spark jobs has to know of both sides; it is printed and in the JSON.
+BOTH: Final = (ABOUT, kafka_server.ABOUT)
 _TOPIC_S: Final = 60
 
 
@@ -69,7 +71,7 @@ class Setup:
 def both(name: str) -> Iterator[Setup]:
     """Start both systems and a session; print what they are."""
     jars = ",".join(map(str, packages.spark_connector()))
-    for line in (ABOUT, kafka_server.ABOUT):
+    for line in BOTH:
         say(f"   {line}")
     with (
         KafkaServer() as server,
