@@ -50,7 +50,8 @@ def message(console: Console, call: Call) -> Page:
     trace: MessageTrace | None = None
     why = ""
     try:
-        trace = console.client.trace(given, allow_missing=True)
+        # A page does not wait for the index: most messages have no trace.
+        trace = console.client.trace(given, allow_missing=True, timeout_ms=0)
     except TraceNotFound:
         why = ""
     except RocketqError as error:
