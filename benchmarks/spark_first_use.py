@@ -5,7 +5,7 @@
     stream    the same by a stream, `availableNow`
 
 Each turn has a session of its own, in a process of its own, and one use in it. The session's own start is
-left out; Spark's first Python process, all imports and the plan are in. `rate` is uses a second.
+left out; Spark's first Python process, all imports and the plan are in. What each turn prints are seconds.
 """
 
 from __future__ import annotations

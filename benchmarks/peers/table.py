@@ -163,6 +163,8 @@ def main() -> None:
             print(f"{table(results[part])}\n")
     print(measured_on(document))
     if chosen.plot is not None:
+        if "works" not in results:
+            parser.error("this comparison has no rates of works to draw")
         plot(results["works"], chosen.plot)
 
 

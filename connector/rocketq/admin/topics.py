@@ -179,20 +179,21 @@ class TopicAdmin:
 
     def offsets_at(self, topic: str, at_us: int) -> dict[MessageQueue, int]:
         """Return for each queue the offset of its first message stored at or after a time, else its end."""
-        found = self._everywhere(topic, lambda api: api.offsets_at(topic, at_us))
-        return {
-            MessageQueue(topic, broker, queue): offset
-            for broker, answer in found.items()
-            for queue, offset in enumerate(answer.offsets)
-        }
+        return self._of_queues(topic, lambda api: api.offsets_at(topic, at_us).offsets)
 
     def ends(self, topic: str, end: Literal["earliest", "latest"]) -> dict[MessageQueue, int]:
         """Return for each queue the offset of its first message, or of the one that comes next."""
-        found = self._everywhere(topic, lambda api: api.offsets(topic))
+        return self._of_queues(
+            topic,
+            lambda api: [each.min if end == "earliest" else each.max for each in api.offsets(topic).queues],
+        )
+
+    def _of_queues(self, topic: str, ask: Callable[[BrokerApi], Sequence[int]]) -> dict[MessageQueue, int]:
+        """Return the offset of each queue, of which each broker names its own in their order."""
         return {
-            MessageQueue(topic, broker, queue): extent.min if end == "earliest" else extent.max
-            for broker, answer in found.items()
-            for queue, extent in enumerate(answer.queues)
+            MessageQueue(topic, broker, queue): offset
+            for broker, offsets in self._everywhere(topic, ask).items()
+            for queue, offset in enumerate(offsets)
         }
 
     def _take_off(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rocketq.settings_types import TopicChanges
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
-NAMES_OF_PERMISSIONS: Final = {bits: name for name, bits in PERMISSIONS.items()}
 ROUTE_COLUMNS: Final = ("broker", "master", "slaves", "read_queues", "write_queues", "perm", "state")
 LIST_COLUMNS: Final = ("topic", "broker", "read_queues", "write_queues", "perm")
 
@@ -214,7 +213,7 @@ def _served(found: TopicRoute, broker: str) -> dict[str, Any]:
         "slaves": sorted(others),
         "read_queues": None if queues is None else queues.read_queues,
         "write_queues": None if queues is None else queues.write_queues,
-        "perm": None if queues is None else NAMES_OF_PERMISSIONS.get(queues.perm, str(queues.perm)),
+        "perm": None if queues is None else _permission(queues.perm),
         "state": state,
     }
 
@@ -312,13 +311,17 @@ def _rows(configs: dict[str, TopicConfig]) -> list[dict[str, Any]]:
     return [_row(broker, config) for broker, config in sorted(configs.items())]
 
 
+def _permission(bits: int) -> str:
+    return next((name for name, each in PERMISSIONS.items() if each == bits), str(bits))
+
+
 def _row(broker: str, config: TopicConfig) -> dict[str, Any]:
     return {
         "topic": config.name,
         "broker": broker,
         "read_queues": config.read_queues,
         "write_queues": config.write_queues,
-        "perm": NAMES_OF_PERMISSIONS.get(config.perm, str(config.perm)),
+        "perm": _permission(config.perm),
         "retention_ms": config.retention_ms,
         "retention_bytes": config.retention_bytes,
         "message_bytes_max": config.message_bytes_max,
